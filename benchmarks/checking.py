@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from plait.benchmarks.tasks.published import RowPlace, TaskSet
 from plait.benchmarks.tasks.reading.columns import QUERIES
 from plait.benchmarks.tasks.reading.images import Progress
 from plait.benchmarks.tasks.reading.rules import shown
+from plait.benchmarks.tasks.row_tables import IdTable
 from plait.benchmarks.tasks.task_set import is_read_by_columns, place_of
 from plait.benchmarks.terminal import progress
 from plait.generators.base import Failure
@@ -115,38 +116,86 @@ def check_data(config: RunConfig, on_progress: Progress | None = None) -> Check:
     Raises TaskError where they cannot be read at all.
     """
     task, _ = read_task(config, on_progress)
-    queries = [sample for sample in task.samples if isinstance(sample, Query)]
-    refused = [sample.reason for sample in task.samples if isinstance(sample, Malformed)]
+    seen, refused = _SeenQueries(), list[str]()
+    for sample in task.samples:
+        if isinstance(sample, Malformed):
+            refused.append(sample.reason)
+        else:
+            seen.add(sample)
     tables: list[ResultTable] = []
     columns: dict[str, str] = {}
     if is_read_by_columns(config.data):
         rows = find_rows(place_of(config.data), QUERIES, "question", config.reading)
         columns = rows.columns.told
         tables.append(_columns_table(rows))
-    tables.append(_queries_table(queries))
+    tables.append(seen.table)
     return Check(
         place=config.data,
-        facts=[*_facts(task, queries, len(refused))],
+        facts=[*_facts(task, seen, len(refused))],
         columns=columns,
         tables=tables,
         refused=refused,
     )
 
 
-def _facts(task: TaskSet, queries: Sequence[Query], refused: int) -> Iterator[str]:
+@dataclass
+class _SeenQueries:
+    """What is told of queries that pass by."""
+
+    first: list[Query] = field(default_factory=list)
+    number: int = 0
+    images: int = 0
+    files: IdTable = field(default_factory=IdTable)
+    """Digests of the images."""
+    truths: int = 0
+    letters: int = 0
+    """Of these, how many are letters of choices."""
+    judged: int = 0
+    """How many have criteria."""
+    drawn: int = 0
+    """How many ask for images."""
+
+    def add(self, query: Query) -> None:
+        """Count a query."""
+        if self.number < _SHOWN:
+            self.first.append(query)
+        self.number += 1
+        for image in query.images:
+            self.images += 1
+            self.files.add(image.digest)
+        self.truths += query.reference is not None
+        self.letters += KNOWN in query.metadata
+        self.judged += bool(criteria_of(query))
+        self.drawn += query.wants_images
+
+    @property
+    def table(self) -> ResultTable:
+        """The first of them."""
+        lines = [
+            [
+                query.id,
+                query.category,
+                _said(query.question),
+                _said(query.reference.segments) if query.reference else "",
+            ]
+            for query in self.first
+        ]
+        head = ["id", "category", "is asked", "true answer"]
+        title = f"The first {len(lines):,} of {self.number:,} queries"
+        return ResultTable.of(title, head, lines, numeric=False)
+
+
+def _facts(task: TaskSet, seen: _SeenQueries, refused: int) -> Iterator[str]:
     yield from islice(own_data.remarks(task.about), 1)
-    yield f"{len(queries) + refused:,} rows: {len(queries):,} queries, {refused:,} refused"
-    opened = [image for query in queries for image in query.images]
-    files = len({image.digest for image in opened})
-    yield f"images: {len(opened):,} opened and decoded, {files:,} different ones"
-    truths = sum(query.reference is not None for query in queries)
-    letters = sum(KNOWN in query.metadata for query in queries)
-    compared = f", {letters:,} of them for the scorer known-answer" if letters else ""
-    yield f"answers: {truths:,} known{compared}"
-    if judged := sum(bool(criteria_of(query)) for query in queries):
-        yield f"criteria: {judged:,} queries have their own, for the judge criteria:LVLM"
-    drawn = sum(query.wants_images for query in queries)
-    yield f"images are expected in answers to {drawn:,} queries"
+    yield f"{seen.number + refused:,} rows: {seen.number:,} queries, {refused:,} refused"
+    files = len(seen.files)
+    yield f"images: {seen.images:,} opened and decoded, {files:,} different ones"
+    compared = f", {seen.letters:,} of them for the scorer known-answer"
+    yield f"answers: {seen.truths:,} known{compared if seen.letters else ''}"
+    if seen.judged:
+        own = "queries have their own, for the judge criteria:LVLM"
+        yield f"criteria: {seen.judged:,} {own}"
+    yield f"images are expected in answers to {seen.drawn:,} queries"
 
 
 def _columns_table(rows: FoundRows) -> ResultTable:
@@ -163,21 +212,6 @@ def _columns_table(rows: FoundRows) -> ResultTable:
         lines.append([name, meanings.get(name, "metadata"), _example(next(values, ""))])
     head = ["column", "taken as", "for example"]
     return ResultTable.of("Columns", head, lines, numeric=False)
-
-
-def _queries_table(queries: Sequence[Query]) -> ResultTable:
-    lines = [
-        [
-            query.id,
-            query.category,
-            _said(query.question),
-            _said(query.reference.segments) if query.reference else "",
-        ]
-        for query in queries[:_SHOWN]
-    ]
-    head = ["id", "category", "is asked", "true answer"]
-    title = f"The first {len(lines):,} of {len(queries):,} queries"
-    return ResultTable.of(title, head, lines, numeric=False)
 
 
 def _said(content: Content) -> str:
@@ -217,7 +251,7 @@ def check_answers(
     task, _ = read_task(config, on_progress)
     named = {name: str(at) for name, at in answers.named_places([place]).items()}
     with_about, systems = answers.answered(task, named, reading=config.reading)
-    queries = {query.id for query in task.samples}
+    queries = IdTable(query.id for query in task.samples)
     refused: list[str] = []
     lines: list[list[str]] = []
     for system in systems:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 from plait.cluster.executors.base import Executor, ExecutorName
@@ -16,6 +17,7 @@ from plait.cluster.store import Store
 from plait.cluster.walks import Lookup, Pending, noted, read, together
 from plait.generators.base import Failure, Fault, Job, Outcome, Result, StageSpec, Walk
 from plait.generators.document import Document, Malformed, Query, Score
+from plait.generators.spool import select
 from plait.generators.system import Prompter, Repetition, System, answer, with_stages
 from plait.scorers.base import Scorer, admitted, with_stage
 
@@ -112,14 +114,19 @@ class Plan:
         """By a stage's digest, the folder of its records: by the name it is first given."""
         return {spec.digest: spec.folder for spec in self.stages}
 
+    @cached_property
+    def _talks(self) -> bool:
+        """Whether a query has several turns to be answered; takes a look at all queries."""
+        return any(len(s.openings) > 1 for s in self.samples if isinstance(s, Query))
+
     @property
     def feeders(self) -> Mapping[str, set[str]]:
         """By a stage's digest, the digests of the stages whose results make it work."""
         feeders: dict[str, set[str]] = defaultdict(set)
-        talks = any(len(s.openings) > 1 for s in self.samples if isinstance(s, Query))
         for system in self.systems:
             chain = [stage.digest for stage in system.stages]
-            again = talks or system.rounds > 1 or system.asks_again
+            again = system.rounds > 1 or system.asks_again
+            again = again or (len(chain) > 1 and self._talks)
             for i, stage_digest in enumerate(chain):
                 feeders[stage_digest].update(chain if again else chain[:i])
         answering = set(feeders)
@@ -140,7 +147,9 @@ class Plan:
             return self
         return replace(
             self,
-            samples=[sample for sample in self.samples if shard.holds(sample.id)],
+            samples=select(
+                self.samples, (i for i, s in enumerate(self.samples) if shard.holds(s.id))
+            ),
             systems=[with_stages(s, shard.with_share) for s in self.systems],
             scorers=[with_stage(s, shard.with_share) for s in self.scorers],
         )

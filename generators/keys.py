@@ -150,6 +150,16 @@ def digest_of_texts(*texts: str) -> str:
     return hashlib.sha256(f"[{','.join(texts)}]".encode()).hexdigest()[:32]
 
 
+def digest_of_items(items: Iterable[tuple[str, str]]) -> str:
+    """Return the `digest` of a mapping of texts, given its items in the order of names."""
+    state, before = hashlib.sha256(b"[{"), ""
+    for name, value in items:
+        state.update(f"{before}{_encode(name)}:{_encode(value)}".encode())
+        before = ","
+    state.update(b"}]")
+    return state.hexdigest()[:32]
+
+
 def derived_seed(run_seed: int, sample_id: str, repeat: int, position: int) -> int:
     """Return the seed of one drawing of one record, in [0, 2**63).
 

@@ -79,22 +79,31 @@ class Applicability:
 
 
 def applicability(
-    scorers: Iterable[Scorer], planned: Sequence[PlannedAnswers]
+    scorers: Iterable[Scorer], planned: Iterable[PlannedAnswers]
 ) -> list[Applicability]:
-    """Return for each scorer how many of the planned answers it can score."""
-    return [_applicability(scorer, planned) for scorer in scorers]
+    """Return for each scorer how many of the planned answers it can score.
 
-
-def _applicability(scorer: Scorer, planned: Sequence[PlannedAnswers]) -> Applicability:
-    refusals = _refusals(scorer, planned)
-    answers = sum(answer.number for answer in planned)
-    none = answers and sum(refusals.values()) == answers
-    return Applicability(
-        scorer=scorer.name,
-        answers=answers,
-        refusals=refusals,
-        instead=_instead(scorer, planned) if none else (),
-    )
+    These are iterated over again where it can score none.
+    """
+    asked = [*scorers]
+    refusals = [defaultdict[str, int](int) for _ in asked]
+    answers = 0
+    for query, form, number in planned:
+        answers += number
+        for scorer, own in zip(asked, refusals, strict=True):
+            if (refused := scorer.refusal(query, form)) is not None:
+                own[refused.reason] += number
+    return [
+        Applicability(
+            scorer=scorer.name,
+            answers=answers,
+            refusals=dict(own),
+            instead=_instead(scorer, planned, answers)
+            if answers and sum(own.values()) == answers
+            else (),
+        )
+        for scorer, own in zip(asked, refusals, strict=True)
+    ]
 
 
 def _refusals(scorer: Scorer, planned: Iterable[PlannedAnswers]) -> dict[str, int]:
@@ -105,12 +114,11 @@ def _refusals(scorer: Scorer, planned: Iterable[PlannedAnswers]) -> dict[str, in
     return dict(refusals)
 
 
-def _instead(scorer: Scorer, planned: Sequence[PlannedAnswers]) -> list[str]:
-    """Name what can score planned answers: the nearest scorer, else those that suit most.
+def _instead(scorer: Scorer, planned: Iterable[PlannedAnswers], answers: int) -> list[str]:
+    """Name what can score planned `answers`: the nearest scorer, else those that suit most.
 
     In place of a judge, and where nothing else is left, the judge that takes any answer.
     """
-    answers = sum(answer.number for answer in planned)
     rubric = isinstance(scorer, RubricJudge)
     named = [f"{scorer.name} with --rubric FILE for these queries"] if rubric else []
     for other in _others(scorer):

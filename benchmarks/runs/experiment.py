@@ -104,7 +104,7 @@ class Experiment:
 
     config: RunConfig
     task: TaskSet
-    samples: tuple[Query | Malformed, ...]
+    samples: Sequence[Query | Malformed]
     systems: tuple[System, ...]
     scorers: tuple[Scorer, ...]
     identities: Mapping[str, str]
@@ -164,7 +164,7 @@ class Experiment:
         if not is_run(root):
             return 0
         if stored := stored_queries(root):
-            return len(stored.queries)
+            return len(stored.ids)
         manifest = read_manifest(root)
         former = former_config(root, manifest)
         return len(selection(former, self.task, manifest.get("ids")))
@@ -180,8 +180,7 @@ class Experiment:
     def about(self) -> dict[str, Any]:
         """Return the manifest's entries about the run, without the environment."""
         judges = [s for s in self.scorers if isinstance(s, ChatJudge) and s.texts]
-        ids = [sample.id for sample in self.samples]
-        given = self.given_answers(ids)
+        given = self.given_answers(sample.id for sample in self.samples)
         return {
             **({} if self.ids is None else {"ids": list(self.ids)}),
             **({"about_weights": ABOUT} if self.config.weights == "mini" else {}),
@@ -189,7 +188,7 @@ class Experiment:
             RUN_DIGEST: self.run_digest,
             "config": self.config.resolved(),
             "data": dict(self.task.about),
-            QUERIES: queries_digest(ids, self.data_rows),
+            QUERIES: queries_digest((s.id for s in self.samples), self.data_rows),
             **({GIVEN: given} if given else {}),
             "selection": self.selection,
             "weights": self.config.weights,
@@ -202,13 +201,14 @@ class Experiment:
 
     def given_answers(self, ids: Iterable[str]) -> dict[str, str]:
         """Return, by system, the digest of the answers that the data hold to `ids`."""
-        asked = [*ids]
         all_given = self.config.data.startswith(OFFICIAL) and not self.config.answers
-        return {
-            system.name: answers.answers_digest(system.answers, asked)
+        held = {
+            system.name: system.answers
             for system in self.systems
             if system.answers is not None and (all_given or is_published(system.name))
         }
+        asked = [*ids] if held else []
+        return {n: answers.answers_digest(own, asked) for n, own in held.items()}
 
     @property
     def notes(self) -> bool:

@@ -27,6 +27,7 @@ from plait.benchmarks.runs.forecast.forecast import Forecast, time_text
 from plait.benchmarks.runs.forecast.machines import Machine
 from plait.benchmarks.runs.forecast.rates import Sources
 from plait.benchmarks.runs.run_directory import read_manifest
+from plait.benchmarks.tasks.row_tables import IdTable
 from plait.benchmarks.wording import quantity
 from plait.cluster.counts import Counted, StageCount, count
 from plait.cluster.plan import Plan, thinking_drafts
@@ -187,7 +188,7 @@ class RunPlan:
             plan = _within_budget(limited_to, experiment, options)
         left = [c.spec for c in plan.counts if c.to_run]
         made = plan.experiment
-        planned = planned_answers(made.systems, made.samples, config.repeats)
+        planned = ExpectedAnswers(made.systems, made.samples, config.repeats)
         found = applicability(made.scorers, planned)
         weights = experiment.missing_weights if left else ()
         return replace(
@@ -255,12 +256,15 @@ class RunPlan:
     @property
     def kept_images(self) -> str:
         """How many images of the data the run's results will hold copies of."""
+        known, size = IdTable(), 0
         valid = (query for query in self.experiment.samples if isinstance(query, Query))
-        images = {image.digest: image for query in valid for image in query.images}
-        size = sum(map(_bytes_of, images.values()))
-        if not images:
+        for image in (image for query in valid for image in query.images):
+            if image.digest not in known:
+                known.add(image.digest)
+                size += _bytes_of(image)
+        if not known:
             return ""
-        return f"{len(images):,} images of queries and references, {size / 1e6:,.1f} MB"
+        return f"{len(known):,} images of queries and references, {size / 1e6:,.1f} MB"
 
     @property
     def to_run(self) -> int:
@@ -325,8 +329,8 @@ class RunPlan:
         console.print(replace(self.table, notes=()).rich)
         for line in (*self.partly_scored, *self.shared):
             console.print(line)
-        if self.kept_images:
-            console.print(f"copied into its results: {self.kept_images}")
+        if kept := self.kept_images:
+            console.print(f"copied into its results: {kept}")
         if self.forecast.stages:
             table = self.forecast_table
             console.print()
@@ -383,27 +387,32 @@ def _useless_scorers(made: Experiment, found: Iterable[Applicability]) -> list[s
     idle = {a.scorer for a in found if a.answers and not a.scorable}.difference(former)
     if not idle:
         return []
-    planned = planned_answers(made.systems, made.task.samples, made.config.repeats)
+    planned = ExpectedAnswers(made.systems, made.task.samples, made.config.repeats)
     scorers = [scorer for scorer in made.scorers if scorer.name in idle]
     applies = applicability(scorers, planned)
     return [a.refused for a in applies if a.refused]
 
 
-def planned_answers(
-    systems: Sequence[System], queries: Iterable[Query | Malformed], repeats: int = 1
-) -> list[PlannedAnswers]:
-    """Return what the systems' answers may hold; rows without a query have none."""
-    planned = []
-    for query in queries:
-        if isinstance(query, Malformed):
-            continue
-        forms = Counter(system.answer_form(query) for system in systems)
-        planned += [
-            PlannedAnswers(query, form, number * repeats)
-            for form, number in forms.items()
-            if form is not None
-        ]
-    return planned
+@dataclass(frozen=True, slots=True)
+class ExpectedAnswers:
+    """What answers to queries may hold; rows without a query have none.
+
+    They are made as they are needed, and again when they are iterated over again.
+    """
+
+    systems: Sequence[System]
+    queries: Iterable[Query | Malformed]
+    repeats: int = 1
+
+    def __iter__(self) -> Iterator[PlannedAnswers]:
+        """Yield the answers to one query that may hold the same."""
+        for query in self.queries:
+            if isinstance(query, Malformed):
+                continue
+            forms = Counter(system.answer_form(query) for system in self.systems)
+            for form, number in forms.items():
+                if form is not None:
+                    yield PlannedAnswers(query, form, number * self.repeats)
 
 
 # ------------------------------------------------------------------------------ budget

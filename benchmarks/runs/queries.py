@@ -27,6 +27,7 @@ from plait.benchmarks.tasks.changes import (
     queries_digest,
     with_stored,
 )
+from plait.benchmarks.tasks.row_tables import IdTable, RowDigests
 from plait.benchmarks.tasks.task_set import TaskError, TaskSet, limited, selected
 from plait.generators.buckets import AnyPath
 from plait.generators.document import Malformed, Query
@@ -34,7 +35,7 @@ from plait.generators.errors import UsageError
 
 QUERIES = "queries"
 """The manifest's entry with a digest of the run's queries (`queries_digest`)."""
-Queries = tuple[Query | Malformed, ...]
+Queries = Sequence[Query | Malformed]
 Ids = Sequence[str] | None
 
 
@@ -69,8 +70,10 @@ def stored_queries(root: AnyPath) -> StoredQueries | None:
         results = RunResults.at(root)
     except NoResults:
         return None
-    rows = {row["id"]: row["digest"] for row in results.rows("data")}
-    return StoredQueries(rows, [*results.queries.values()])
+    columns = ["id", "digest"]
+    rows = RowDigests((row["id"], row["digest"]) for row in results.rows("data", columns))
+    ids = [row["id"] for row in results.rows("queries", ["id"])]
+    return StoredQueries(rows, ids, lambda: results.queries.values())
 
 
 def settle_data(
@@ -93,7 +96,7 @@ def settle_data(
     if changes and choices.keep:
         kept = [*changes.changed, *gone]
         task, gone = with_stored(task, stored, kept), set()
-        now |= {id: stored.rows[id] for id in kept}
+        now.update((id, stored.rows[id]) for id in kept)
         remarks.append(f"{changes}: kept as they were")
     elif changes and choices.remake:
         remarks.append(f"{changes}: remade, or left out if gone")
@@ -118,14 +121,13 @@ def settle_data(
     former = [id for id in asked if id not in gone]
     lost = {*former}.difference(selected)
     refusals += _lost(len(lost), len(former), len(samples))
+    kept_rows = RowDigests(row for row in stored.rows.items() if row[0] not in gone)
+    kept_rows.update((id, now[id]) for id in selected)
     return SettledData(
         task=task,
         samples=samples,
         ids=left,
-        rows={
-            **{id: row for id, row in stored.rows.items() if id not in gone},
-            **{id: now[id] for id in selected},
-        },
+        rows=kept_rows,
         asked=asked,
         former=len(former),
         refusals=refusals,
@@ -159,7 +161,9 @@ def data_as_made(
         )
     samples = selection(config, task, ids)
     if stored:
-        now = {**stored.rows, **{query.id: now[query.id] for query in samples}}
+        rows = RowDigests(stored.rows.items())
+        rows.update((query.id, now[query.id]) for query in samples)
+        now = rows
     return SettledData(task=task, samples=samples, ids=ids, rows=now)
 
 
@@ -187,7 +191,8 @@ def _as_a_whole(
         return SettledData(task=task, samples=(), ids=ids, refusals=refusals)
     samples = selection(config, task, ids)
     former = () if difference else selection(before, task, manifest.get("ids"))
-    lost = {*map(_place, former)} - {*map(_place, samples)}
+    here = IdTable(map(_place, samples))
+    lost = IdTable(place for place in map(_place, former) if place not in here)
     return SettledData(
         task=task,
         samples=samples,
@@ -216,7 +221,7 @@ def other_data(
             asked = selection(before, task, manifest.get("ids"))
         except TaskError as error:
             return str(error)
-        same = queries_digest([query.id for query in asked], now) == manifest[QUERIES]
+        same = queries_digest((query.id for query in asked), now) == manifest[QUERIES]
     else:
         same = then == here if then and here else before.data == config.data
     if same:
@@ -238,9 +243,9 @@ def _lost(lost: int, former: int, asked: int) -> Iterator[str]:
         )
 
 
-def _place(sample: Query | Malformed) -> tuple[str, int | None]:
+def _place(sample: Query | Malformed) -> str:
     """Distinguishes a malformed row from the valid one with its id."""
-    return sample.id, getattr(sample, "row", None)
+    return f"{sample.id}\n{getattr(sample, 'row', None)}"
 
 
 def refuse_changed_data(root: AnyPath, manifest: Mapping[str, Any], task: TaskSet) -> None:

@@ -343,7 +343,7 @@ def _text(path: Path) -> str:
 
 def _table(path: Path, text: str) -> Iterator[tuple[str, Any]]:
     try:
-        table = table_of(text, path)
+        table = table_of(path)
     except TaskError as error:
         raise UsageError(str(error)) from None
     names = table.names

@@ -7,14 +7,17 @@ known by its number.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import chain
 
 from plait.benchmarks.tasks.published import TaskSet
+from plait.benchmarks.tasks.row_tables import IdTable, RowDigests
 from plait.generators.document import Malformed, Query
 from plait.generators.errors import UsageError
-from plait.generators.keys import digest
+from plait.generators.keys import digest, digest_of_items
 from plait.generators.names import unknown
+from plait.generators.spool import keep
 
 _MOST_NAMED = 3
 KEPT = "kept"
@@ -27,13 +30,10 @@ class StoredQueries:
 
     rows: Mapping[str, str]
     """By id, the digest of every row of the data, whether the run asked it or not."""
-    queries: Sequence[Query | Malformed]
-    """Those that the run asked."""
-
-    @property
-    def ids(self) -> list[str]:
-        """The ids of the run's queries, in its order."""
-        return [query.id for query in self.queries]
+    ids: Sequence[str]
+    """Those of the queries that the run asked, in its order."""
+    read: Callable[[], Iterable[Query | Malformed]]
+    """Yields these queries."""
 
 
 def query_digest(query: Query | Malformed) -> str:
@@ -51,14 +51,14 @@ def query_digest(query: Query | Malformed) -> str:
     return digest("query", {k: v for k, v in content.items() if v not in (None, (), {})})
 
 
-def data_rows(task: TaskSet) -> dict[str, str]:
+def data_rows(task: TaskSet) -> RowDigests:
     """Return the `query_digest` of every row of a task set by id, in its order."""
-    return {query.id: query_digest(query) for query in task.samples}
+    return RowDigests((query.id, query_digest(query)) for query in task.samples)
 
 
 def queries_digest(ids: Iterable[str], rows: Mapping[str, str]) -> str:
     """Return the digest of the queries `ids`, in whatever order, by their own in `rows`."""
-    return digest({id: rows[id] for id in ids})
+    return digest_of_items((id, rows[id]) for id in sorted({*ids}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,21 +129,21 @@ def new_rows(
     ids: Iterable[str], stored: StoredQueries, now: Mapping[str, str]
 ) -> list[str]:
     """Return which of `ids` are not the run's, and were not in the data as they are now."""
-    asked = {*stored.ids}
+    asked = IdTable(stored.ids)
     return [id for id in ids if id not in asked and stored.rows.get(id) != now[id]]
 
 
 def with_stored(task: TaskSet, stored: StoredQueries, ids: Iterable[str]) -> TaskSet:
     """Return the task set whose queries `ids` are as a run stored them, gone ones last."""
     wanted = {*ids}
-    kept = {query.id: query for query in stored.queries if query.id in wanted}
-    there = {query.id for query in task.samples}
-    samples = [kept.get(query.id, query) for query in task.samples]
-    samples += [query for id, query in kept.items() if id not in there]
+    kept = {query.id: query for query in stored.read() if query.id in wanted}
+    there = IdTable(query.id for query in task.samples)
+    gone = [query for id, query in kept.items() if id not in there]
+    samples = (kept.get(query.id, query) for query in task.samples)
     named = (query.field for query in kept.values() if isinstance(query, Query))
     return replace(
         task,
-        samples=tuple(samples),
+        samples=keep(chain(samples, gone), "queries"),
         fields=tuple(dict.fromkeys((*task.fields, *filter(None, named)))),
         about={**task.about, KEPT: sorted(kept)},
     )

@@ -22,7 +22,7 @@ Parquet and Arrow, and folders of them, such as `datasets` saves.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -69,7 +69,7 @@ from plait.benchmarks.tasks.reading.rules import (
     of_type,
     shown,
 )
-from plait.benchmarks.tasks.reading.sources import Located, located
+from plait.benchmarks.tasks.reading.sources import FilesAsFound, Located, located
 from plait.generators.document import Content, Document, Image, Query, Text, Turn
 from plait.generators.replies import as_bool
 from plait.generators.unicode import trouble
@@ -98,6 +98,7 @@ class FoundRows:
     """Of other splits: not read."""
     tables: list[FileRows]
     columns: Columns
+    as_found: FilesAsFound
 
     @property
     def rows(self) -> Iterator[FileRow]:
@@ -127,8 +128,10 @@ class FoundRows:
     def _images_by_id(self) -> dict[str, str]:
         """Images as base64 by id: in VLMEvalKit's tables a row may name another one's."""
         by_id: dict[str, str] = {}
+        if not self.columns.has("images"):
+            return by_id
         for table in self.tables:
-            for row in table.rows if isinstance(table.rows, list) else ():
+            for row in table.rows if table.is_text else ():
                 own = row.value if isinstance(row.value, dict) else {}
                 image = self.columns.value(own, "images")
                 if is_base64(image):
@@ -171,6 +174,7 @@ def find_rows(
         files, left = files_of(found.path, reading.files)
     elif found.path.suffix.lower() not in SUFFIXES:
         raise TaskError(f"{found.path} is none of {', '.join(SUFFIXES)}")
+    as_found = FilesAsFound(files)
     named = (stated.get(main, "").casefold(), *meanings[main].names)
     marks = RowMarks(named, (str, list, dict))
     tables = [read_file(path, marks) for path in files]
@@ -178,7 +182,7 @@ def find_rows(
     key = "data.columns" if of_queries else "data.answer_columns"
     columns = Columns.of(names, meanings, stated, str(found.path), key)
     columns.require(main, str(found.path))
-    return FoundRows(found, files, left, tables, columns)
+    return FoundRows(found, files, left, tables, columns, as_found)
 
 
 def remarks(about: Mapping[str, Any]) -> Iterator[str]:
@@ -224,7 +228,7 @@ def load(
     name = rows.found.path.stem if rows.found.path.is_file() else rows.found.path.name
     if rows.found.revision is not None:
         name = place.partition("@")[0].rpartition("/")[2]
-    return task_set(
+    task = task_set(
         name,
         place,
         rows.found,
@@ -234,6 +238,8 @@ def load(
         queries.group,
         by_columns=rows.about(),
     )
+    rows.as_found.refuse_changes()
+    return task
 
 
 @dataclass(frozen=True)
@@ -246,20 +252,27 @@ class _Queries:
     """Whether a list can only stand in a text."""
 
     def prepared(self, rows: FoundRows, on_progress: Progress | None) -> Iterator[FileRow]:
-        """Yield all rows, those of a batch when their images have been checked."""
-        whole = all(isinstance(table.rows, list) for table in rows.tables)
+        """Yield all rows, those of a batch when their images have been checked.
+
+        Text, whose rows are small, is gone through for images first.
+        """
+        if all(table.is_text for table in rows.tables):
+            self.reader.prepare(self._images_in(rows.rows), on_progress)
+            yield from rows.rows
+            return
         iterator = iter(rows.rows)
-        while batch := list(islice(iterator, None if whole else _BATCH)):
-            values = (row.value for row in batch if isinstance(row.value, dict))
-            self.reader.prepare(
-                (
-                    self.columns.value(own, meaning)
-                    for own in values
-                    for meaning in ("images", "question", "answer", "answer_images")
-                ),
-                on_progress,
-            )
+        while batch := [*islice(iterator, _BATCH)]:
+            self.reader.prepare(self._images_in(batch), on_progress)
             yield from batch
+
+    def _images_in(self, rows: Iterable[FileRow]) -> Iterator[Any]:
+        """Yield the values of rows that may name images."""
+        named = ("images", "question", "answer", "answer_images")
+        meanings = [*filter(self.columns.has, named)]
+        for row in rows:
+            if isinstance(row.value, dict):
+                for meaning in meanings:
+                    yield self.columns.value(row.value, meaning)
 
     def group(self, row: FileRow) -> RowGroup:
         """Return what can be told of a row that may break any rule."""
@@ -271,7 +284,7 @@ class _Queries:
     def _label(self, own: Mapping[str, Any], meaning: str) -> str:
         value = self.columns.value(own, meaning)
         text = str(value).strip() if isinstance(value, str | int | float) else ""
-        return text if text.isprintable() and text and not trouble(text) else UNKNOWN
+        return text if text and text.isprintable() else UNKNOWN
 
     def query(self, row: FileRow) -> Query:
         """Return the query of a row; RowError."""
@@ -279,7 +292,7 @@ class _Queries:
             raise row.value
         own = Row.of(row.value).values
         self.columns.refuse_gaps(own)
-        group = self.group(row)
+        category, field = (self._label(own, key) for key in ("category", "field"))
         choices = self._choices(own)
         turns, last = self._turns(own, choices)
         reference, known = self._answer(own, choices, last)
@@ -289,8 +302,8 @@ class _Queries:
             metadata[QUERY_CRITERIA] = json.dumps(criteria, default=str)
         return Query(
             id=self._id(own, row.id),
-            category=group.category,
-            field="" if group.field == UNKNOWN else group.field,
+            category=category,
+            field="" if field == UNKNOWN else field,
             turns=turns,
             reference=reference,
             criteria=criteria if isinstance(criteria, str) else None,

@@ -26,14 +26,14 @@ from plait.benchmarks.tasks.published import UNKNOWN, RowGroup, TaskSet, task_se
 from plait.benchmarks.tasks.reading.files import (
     FileRow,
     RowMarks,
+    TableRows,
     json_rows,
     names_by_lower_case,
     read_file,
     rows_of_value,
-    table_rows,
 )
 from plait.benchmarks.tasks.reading.rules import Row, RowError, TaskError, of_type
-from plait.benchmarks.tasks.reading.sources import located, read_text
+from plait.benchmarks.tasks.reading.sources import FilesAsFound, located, read_text
 from plait.benchmarks.tasks.reading.tables import table_of
 from plait.generators.document import Query
 
@@ -62,7 +62,11 @@ def load(place: str, cache: Path) -> TaskSet:
         valid = ", ".join((".txt", *(s for s in _READERS if s not in PLAIN)))
         raise TaskError(f"prompts:FILE reads {valid}; {path.name} is none of these")
     unknown = RowGroup(None)
-    return task_set(path.stem, place, found, [path], read(path), _query, lambda _: unknown)
+    as_found = FilesAsFound([path])
+    rows = read(path)
+    task = task_set(path.stem, place, found, [path], rows, _query, lambda _: unknown)
+    as_found.refuse_changes()
+    return task
 
 
 def _query(row: FileRow) -> Query:
@@ -81,7 +85,7 @@ def _query(row: FileRow) -> Query:
 # ------------------------------------------------------------------------------- lines
 
 
-def _plain(path: Path) -> list[FileRow]:
+def _plain(path: Path) -> Iterable[FileRow]:
     text = read_text(path)
     lines = [
         FileRow(f"{path.name}, line {number}", f"{number:04d}", line.strip())
@@ -94,31 +98,30 @@ def _plain(path: Path) -> list[FileRow]:
             return rows_of_value(json.loads(text), text, path, _MARKS)
         except (ValueError, RecursionError):
             if _OPEN.fullmatch(first):
-                return json_rows(text, path, _MARKS)
+                return json_rows(path, _MARKS)
     if _HEADER.fullmatch(first) and {*PROMPTS} & {*re.split("[,;\t]", first.casefold())}:
         raise TaskError(f"{path} begins with the header of a table; name it .csv or .tsv")
     return lines
 
 
-def _json(path: Path) -> list[FileRow]:
-    return json_rows(read_text(path), path, _MARKS)
+def _json(path: Path) -> Iterable[FileRow]:
+    return json_rows(path, _MARKS)
 
 
 # ------------------------------------------------------------------------------ tables
 
 
-def _table(path: Path) -> list[FileRow]:
-    table = table_of(read_text(path), path, prose=True)
+def _table(path: Path) -> Iterable[FileRow]:
+    table = table_of(path, prose=True)
     _require_prompt(path, table.names)
-    return table_rows(table, path)
+    return TableRows(table, path)
 
 
-def _parquet(path: Path) -> list[FileRow]:
+def _parquet(path: Path) -> Iterable[FileRow]:
     columns = read_file(path, _MARKS)
-    rows = [*columns.rows]
-    if rows:
+    if next(iter(columns.rows), None) is not None:
         _require_prompt(path, columns.names)
-    return rows
+    return columns.rows
 
 
 def _require_prompt(path: Path, names: Iterable[str]) -> None:
@@ -127,7 +130,7 @@ def _require_prompt(path: Path, names: Iterable[str]) -> None:
         raise TaskError(f"{path} needs a column {' or '.join(PROMPTS)}; it has {has}")
 
 
-_READERS: Mapping[str, Callable[[Path], list[FileRow]]] = {
+_READERS: Mapping[str, Callable[[Path], Iterable[FileRow]]] = {
     **dict.fromkeys(PLAIN, _plain),
     **dict.fromkeys((".json", ".jsonl", ".ndjson"), _json),
     **dict.fromkeys((".csv", ".tsv"), _table),

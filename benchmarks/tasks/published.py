@@ -6,8 +6,9 @@ the name `published:NAME`.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -23,9 +24,20 @@ from plait.benchmarks.tasks.reading.rules import (
     shown,
 )
 from plait.benchmarks.tasks.reading.sources import Located, digest_of
+from plait.benchmarks.tasks.row_tables import IdTable
 from plait.generators.base import Failure, Fault, Skip
-from plait.generators.document import Document, Malformed, Query, Turn, changed, parts_of
+from plait.generators.document import (
+    Content,
+    Document,
+    Malformed,
+    Query,
+    Text,
+    Turn,
+    changed,
+    parts_of,
+)
 from plait.generators.names import unknown
+from plait.generators.spool import Spool
 from plait.generators.system import Prompter, System, Variant
 from plait.generators.unicode import trouble
 
@@ -53,8 +65,9 @@ class TaskSet:
     """
 
     name: str
-    samples: tuple[Query | Malformed, ...]
-    """In file order."""
+    samples: Sequence[Query | Malformed]
+    """In file order. Of many, each is read where it is asked for: go through them once, and
+    keep none."""
     prompt: Prompter
     categories: Mapping[str, int]
     """Queries per category in the published set, the weights of `avg_fixed`; empty for
@@ -111,8 +124,10 @@ class ValidRow(NamedTuple):
 class TaskRows(NamedTuple):
     """All rows of a file."""
 
-    samples: tuple[Query | Malformed, ...]
+    samples: Sequence[Query | Malformed]
     """In file order."""
+    fields: Sequence[str]
+    """Those of queries, in the order in which they occur."""
     answers: Answers
     """Published ones."""
     broken: Mapping[str, int]
@@ -130,32 +145,45 @@ def gathered(
     `make` raises RowError, `known` gives what can be told of any value. Of values with the
     same id only the first is used, and of `answers` those to the queries (`lost_answer`).
     """
-    queries: list[Query | Malformed] = []
+    queries, places = Spool[Query | Malformed]("queries"), Spool[str]("places of rows")
+    query: Query | None
+    own: Mapping[str, Answer]
     published: dict[str, dict[str, Answer]] = {}
-    broken, first = Counter[str](), dict[str, int]()
-    places: list[str] = []
+    broken, refused, fields = Counter[str](), 0, dict[str, None]()
+    claims = _Claims(places)
     lost = {writer: lost_answer(by_id, writer) for writer, by_id in answers.items()}
     for i, value in enumerate(values):
         group = known(value)
         places.append(group.place or f"row {i}")
         try:
-            _claim(first, group.id, places)
-            made = make(value)
-            query, own = made if isinstance(made, ValidRow) else (made, {})
-            _claim(first, query.id, places)
+            claims.add(group.id)
+            query, own = _valid_row(make(value))
+            if query.id != group.id:
+                claims.add(query.id)
         except RowError as error:
-            queries.append(malformed(i, group, error))
+            row: Query | Malformed = malformed(i, group, error)
             broken[error.rule.value] += 1
-            if error.released is None:
-                continue
             query, own = error.released, {}
         else:
-            queries.append(query)
+            row = query
+            if query.field:
+                fields[query.field] = None
+        valid = unicode_only(row, i) if any(map(trouble, _texts_of(row))) else row
+        refused += valid is not row
+        queries.append(valid)
+        if query is None:
+            continue
         given = {w: by_id.get(query.id, lost[w]) for w, by_id in answers.items()}
         for writer, answer in {**given, **own}.items():
             if answer is not None:
                 published.setdefault(writer, {})[query.id] = answer
-    return TaskRows(tuple(queries), published, dict(sorted(broken.items())))
+    rules = Counter(dict(sorted(broken.items())))
+    rules[Rule.NOT_UNICODE.value] += refused
+    return TaskRows(queries.values, [*fields], published, dict(+rules))
+
+
+def _valid_row(made: Query | ValidRow) -> ValidRow:
+    return made if isinstance(made, ValidRow) else ValidRow(made)
 
 
 def answers_by_query(
@@ -215,11 +243,24 @@ def broken_rows(answers: Mapping[str, Answer]) -> list[str]:
     ]
 
 
-def _claim(first: dict[str, int], id: str | None, places: Sequence[str]) -> None:
-    """Raise RowError where a row before the last of `places` has the id."""
-    row = len(places) - 1
-    if id is not None and (known := first.setdefault(id, row)) != row:
-        raise RowError(Rule.DUPLICATE, f"{places[known]} has {id!r} already")
+class _Claims:
+    """Which row has an id first."""
+
+    def __init__(self, places: Sequence[str]) -> None:
+        """`places` name the rows so far, the last of which claims ids."""
+        self._places = places
+        self._ids, self._rows = IdTable(), array("I")
+
+    def add(self, id: str | None) -> None:
+        """Raise RowError where an earlier row has the id."""
+        if id is None:
+            return
+        row, place = len(self._places) - 1, self._ids.add(id)
+        if place == len(self._rows):
+            self._rows.append(row)
+        elif (known := self._rows[place]) != row:
+            detail = f"{self._places[known]} has {id!r} already"
+            raise RowError(Rule.DUPLICATE, detail)
 
 
 def malformed(row: int, group: RowGroup, error: RowError) -> Malformed:
@@ -258,6 +299,30 @@ def unicode_only(query: Query | Malformed, row: int) -> Query | Malformed:
     return query
 
 
+def _texts_of(query: Query | Malformed) -> Iterator[str]:
+    """Yield every text of a query."""
+    yield from (query.id, query.category, query.field)
+    if isinstance(query, Malformed):
+        yield query.reason
+        if query.released is not None:
+            yield from _texts_of(query.released)
+        return
+    for turn in query.turns:
+        yield turn.role
+        yield from _texts_in(turn.content)
+    if query.reference is not None:
+        yield from _texts_in(query.reference.segments)
+    if query.criteria is not None:
+        yield query.criteria
+    for name, value in query.metadata.items():
+        yield name
+        yield value
+
+
+def _texts_in(content: Content) -> Iterator[str]:
+    return (segment.text for segment in content if isinstance(segment, Text))
+
+
 def as_asked(sample: Query, variant: Variant) -> tuple[Turn, ...]:
     """Return the question as published, with no words added."""
     return sample.turns
@@ -284,14 +349,13 @@ def task_set(
     their order.
     """
     rows = gathered(values, make, known, answers)
-    named = (q.field for q in rows.samples if isinstance(q, Query) and q.field)
     counts = {writer: len(by_id) for writer, by_id in rows.answers.items()}
     return TaskSet(
         name=name,
         samples=rows.samples,
         prompt=prompt,
         categories=categories,
-        fields=tuple(dict.fromkeys(named) if fields is None else fields),
+        fields=tuple(rows.fields if fields is None else fields),
         about={
             "name": name,
             "source": source,

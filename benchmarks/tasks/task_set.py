@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections import Counter, defaultdict
+from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from plait.benchmarks.tasks import own_data
 from plait.benchmarks.tasks.miniature import reader as miniature
@@ -23,6 +26,7 @@ from plait.generators.base import imported
 from plait.generators.document import Malformed, Query
 from plait.generators.errors import MissingInput, UsageError
 from plait.generators.registry import Named, forms, is_custom, prefix_of
+from plait.generators.spool import keep, select
 
 __all__ = ["READERS", "TaskError", "TaskSet", "is_function", "limited", "load", "selected"]
 
@@ -102,14 +106,7 @@ def load(
     with (checked, of how many). A query with text that is not Unicode is malformed. Raises
     TaskError for data that cannot be read, UsageError for unknown names in `prompts`.
     """
-    task = _read(data, prompts, reading, cache or default_folder(), on_progress)
-    queries = tuple(unicode_only(s, i) for i, s in enumerate(task.samples))
-    refused = sum(new is not old for new, old in zip(queries, task.samples, strict=True))
-    if not refused:
-        return task
-    broken = Counter(task.about.get("malformed", {}))
-    broken[Rule.NOT_UNICODE.value] += refused
-    return replace(task, samples=queries, about={**task.about, "malformed": dict(broken)})
+    return _read(data, prompts, reading, cache or default_folder(), on_progress)
 
 
 def _read(
@@ -164,10 +161,17 @@ def _own(data: str) -> TaskSet:
     if not isinstance(task, TaskSet):
         kind = type(task).__name__
         raise UsageError(f"data {data!r} must return a TaskSet, not a value of type {kind}")
-    return task
+    own = enumerate(task.samples)
+    refused = sum(unicode_only(sample, i) is not sample for i, sample in own)
+    if not refused:
+        return task
+    queries = keep((unicode_only(s, i) for i, s in enumerate(task.samples)), "queries")
+    broken = Counter(task.about.get("malformed", {}))
+    broken[Rule.NOT_UNICODE.value] += refused
+    return replace(task, samples=queries, about={**task.about, "malformed": dict(broken)})
 
 
-def limited(queries: Queries, limit: int, seed: int) -> tuple[Query | Malformed, ...]:
+def limited(queries: Queries, limit: int, seed: int) -> Queries:
     """`limit` of `queries`, drawn by `seed` in proportion to the categories, in file order.
 
     Every category has at least one as far as `limit` goes. Which are drawn depends on
@@ -176,28 +180,38 @@ def limited(queries: Queries, limit: int, seed: int) -> tuple[Query | Malformed,
     """
     if limit < 1:
         raise TaskError(f"a limit of {limit} leaves no queries; it must be at least 1")
-    strata: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    lots = bytearray()
+    strata: dict[str, array[int]] = {}
     for i, query in enumerate(queries):
-        lot = hashlib.sha256(f"{seed}\n{query.id}".encode()).hexdigest()
-        strata[query.category].append((lot, i))
+        lots += hashlib.sha256(f"{seed}\n{query.id}".encode()).digest()
+        strata.setdefault(query.category, array("I")).append(i)
+    words = np.frombuffer(lots, ">u8").reshape(-1, 4)
+    places = np.empty(len(words))
     # Sainte-Lague's divisors: the k-th of the n queries of a category comes at
     # (k - 1/2) / n, so that categories fill in proportion; the first of each comes first.
-    order = sorted(
-        (0.0 if k == 0 and category != UNKNOWN else (k + 0.5) / len(drawn), lot, i)
-        for category, drawn in strata.items()
-        for k, (lot, i) in enumerate(sorted(drawn))
-    )
-    return tuple(queries[i] for i in sorted(i for *_, i in order[:limit]))
+    for category, rows in strata.items():
+        own = np.array(rows)
+        drawn = own[np.lexsort(words[own].T[::-1])]
+        places[drawn] = (np.arange(len(drawn)) + 0.5) / len(drawn)
+        if category != UNKNOWN:
+            places[drawn[0]] = 0.0
+    order = np.lexsort((*words.T[::-1], places))
+    return select(queries, np.sort(order[:limit]).tolist())
 
 
-def selected(queries: Queries, ids: Iterable[str]) -> tuple[Query | Malformed, ...]:
+def selected(queries: Queries, ids: Iterable[str]) -> Queries:
     """The queries with these ids, in file order; TaskError names ids that do not exist."""
     requested = dict.fromkeys(ids)
-    known = {query.id for query in queries}
-    missing = [id for id in requested if id not in known]
-    if missing:
+    places, there = array("I"), set[str]()
+    for i, query in enumerate(queries):
+        if query.id in requested:
+            places.append(i)
+            there.add(query.id)
+    if len(there) < len(requested):
+        missing = [id for id in requested if id not in there]
+        known = {query.id for query in queries}
         raise TaskError("; ".join(_unknown_id(id, known) for id in missing[:5]))
-    return tuple(query for query in queries if query.id in requested)
+    return select(queries, places)
 
 
 def _unknown_id(id: str, known: set[str]) -> str:

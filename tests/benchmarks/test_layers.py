@@ -84,6 +84,7 @@ ONLY_CONTRACTS = {
     "returned",
     "secrets",
     "source",
+    "spool",
     "system",
     "unicode",
     "visible",

@@ -8,7 +8,7 @@ from math import inf
 import pytest
 from scorer_helpers import SAMPLES, first, made, scored, truth_of
 
-from plait.benchmarks.runs.planning import planned_answers
+from plait.benchmarks.runs.planning import ExpectedAnswers
 from plait.generators.base import NotApplicable, StageSpec
 from plait.generators.document import (
     AnswerForm,
@@ -58,7 +58,7 @@ def scorer_of(name: str) -> Scorer:
 
 
 def found(name: str, systems: list[str], queries: list[Query]) -> Applicability:
-    planned = planned_answers([*map(system, systems)], queries)
+    planned = ExpectedAnswers([*map(system, systems)], queries)
     (applies,) = applicability([scorer_of(name)], planned)
     return applies
 
@@ -148,12 +148,12 @@ def test_what_can_score_answers_that_a_scorer_cannot(
 
 def test_repeats_are_counted_and_rows_without_a_query_are_not() -> None:
     broken = Malformed(id="broken", row=1, reason="empty")
-    planned = planned_answers([system(PAIR)], [PROMPT, broken], repeats=3)
+    planned = ExpectedAnswers([system(PAIR)], [PROMPT, broken], repeats=3)
     assert [(p.form.images, p.number) for p in planned] == [(1, 3)]
 
 
 def test_scorers_of_the_same_part_share_a_line() -> None:
-    planned = planned_answers([system(PAIR)], MINIATURE)
+    planned = ExpectedAnswers([system(PAIR)], MINIATURE)
     names = ("clipscore", "diversity", "bleu", "truth:match", "truth:image")
     lines = grouped(applicability(map(scorer_of, names), planned))
     assert len(lines) == 1

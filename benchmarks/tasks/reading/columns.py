@@ -7,8 +7,9 @@ where it has two, people are asked which it is. Letters may be of either case.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
@@ -205,17 +206,19 @@ class Columns:
 
         Of several columns, a list of what is there.
         """
-        own = [row.get(name) for name in self.by_meaning.get(meaning, ())]
-        if len(own) > 1:
+        names = self.by_meaning.get(meaning, ())
+        if len(names) > 1:
+            own = (row.get(name) for name in names)
             return [value for value in own if not _is_nothing(value)] or None
-        return own[0] if own and not _is_nothing(own[0]) else None
+        value = row.get(names[0]) if names else None
+        return None if _is_nothing(value) else value
 
     def refuse_gaps(self, row: Mapping[str, Any]) -> None:
         """Raise RowError where one of several columns is empty, and a later one is not.
 
         Letters of choices, and numbers of images, would be those of others.
         """
-        for names in self.by_meaning.values():
+        for names in self._several:
             empty = [_is_nothing(row.get(name)) for name in names]
             if True in empty and False in empty[empty.index(True) :]:
                 first = names[empty.index(True)]
@@ -223,6 +226,11 @@ class Columns:
                     f"column {first} is empty, and a later one of {', '.join(names)} not"
                 )
                 raise RowError(Rule.EMPTY, detail)
+
+    @cached_property
+    def _several(self) -> Sequence[tuple[str, ...]]:
+        """The columns of meanings that have more than one."""
+        return [names for names in self.by_meaning.values() if len(names) > 1]
 
     def __str__(self) -> str:
         """Name the meanings, each with its columns where these have another name."""
@@ -258,6 +266,6 @@ def _one_each(meaning: str, free: Mapping[str, list[str]]) -> tuple[str, ...]:
 
 def _is_nothing(value: Any) -> bool:
     """Return whether a cell is empty; a table has no other sign, and pandas writes NaN."""
-    if isinstance(value, float):
-        return value != value
-    return value is None or (isinstance(value, str) and not value.strip())
+    if isinstance(value, str):
+        return not value or value.isspace()
+    return value is None or (isinstance(value, float) and value != value)

@@ -237,7 +237,7 @@ class ContentReader:
                 urls[text] = None
             elif _names_image(text):
                 paths[text] = None
-        for folder in self.folders[:1]:
+        for folder in self.folders[:1] if paths else ():
             folder.check_all(paths, on_progress)
         if urls and self.hosts:
             with ThreadPoolExecutor(8) as pool:
@@ -360,12 +360,13 @@ def _names_image(text: str) -> bool:
 
 def _texts(values: Iterable[Any]) -> Iterator[str]:
     """Yield the texts in values that may be, or hold, an image."""
-    stack = [*values]
-    while stack:
-        value = parsed(stack.pop())
-        if isinstance(value, dict):
-            stack.extend(value.values())
-        elif isinstance(value, list | tuple):
-            stack.extend(value)
-        elif isinstance(value, str) and not (is_data_url(value) or is_base64(value)):
-            yield value
+    for whole in values:
+        stack = [whole]
+        while stack:
+            value = parsed(stack.pop())
+            if isinstance(value, dict):
+                stack.extend(value.values())
+            elif isinstance(value, list | tuple):
+                stack.extend(value)
+            elif isinstance(value, str) and not (is_data_url(value) or is_base64(value)):
+                yield value

@@ -10,12 +10,14 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 from plait.benchmarks.tasks.reading.rules import RowError, Rule, TaskError
 from plait.benchmarks.tasks.reading.sources import (
     Rows,
+    TextLines,
     arrow_rows,
     column_names,
     parquet_rows,
@@ -75,7 +77,9 @@ class FileRows(NamedTuple):
 
     names: tuple[str, ...]
     rows: Iterable[FileRow]
-    """Read when they are iterated over, where a file may be larger than memory."""
+    """Read each time they are iterated over, where a file may be larger than memory."""
+    is_text: bool = True
+    """Whether the file is text: then images are named, or hold few bytes."""
 
 
 def names_by_lower_case(names: Iterable[str]) -> dict[str, str]:
@@ -93,13 +97,16 @@ def read_file(path: Path, marks: RowMarks) -> FileRows:
     if suffix in COLUMN_SUFFIXES:
         read = parquet_rows if suffix == ".parquet" else arrow_rows
         rows = _NumberedRows(path, lambda: read([path]))
-        return FileRows(column_names(path), rows)
+        return FileRows(column_names(path), rows, is_text=False)
     if suffix in TABLE_SUFFIXES:
-        table = table_of(read_text(path), path, prose=True)
-        return FileRows(tuple(table.names), table_rows(table, path))
-    listed = json_rows(read_text(path), path, marks)
-    objects = (row.value for row in listed if isinstance(row.value, dict))
-    return FileRows(tuple(dict.fromkeys(key for own in objects for key in own)), listed)
+        table = table_of(path, prose=True)
+        return FileRows(tuple(table.names), TableRows(table, path))
+    listed = json_rows(path, marks)
+    names = dict[str, None]()
+    for row in listed:
+        if isinstance(row.value, dict):
+            names.update(dict.fromkeys(row.value))
+    return FileRows(tuple(names), listed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,30 +121,55 @@ class _NumberedRows:
             yield FileRow(f"{self.path.name}, row {number}", f"{number:04d}", value)
 
 
-def table_rows(table: TextTable, path: Path) -> list[FileRow]:
-    """Return the rows of a table by column; an error where a row has other cells."""
-    rows: list[FileRow] = []
-    for number, row in enumerate(table.rows, 1):
-        value: Any = dict(zip(table.names, row.cells, strict=False))
-        if fault := table.fault(row):
-            value = RowError(Rule.WRONG_TYPE, f"line {row.line} {fault}")
-        rows.append(FileRow(f"{path.name}, line {row.line}", f"{number:04d}", value))
-    return rows
+@dataclass(frozen=True, slots=True)
+class TableRows:
+    """The rows of a table by column; an error where a row has other cells."""
+
+    table: TextTable
+    path: Path
+
+    def __iter__(self) -> Iterator[FileRow]:
+        """Yield each row."""
+        names, name = self.table.names, self.path.name
+        for number, row in enumerate(self.table.rows, 1):
+            value: Any = dict(zip(names, row.cells, strict=False))
+            if fault := self.table.fault(row):
+                value = RowError(Rule.WRONG_TYPE, f"line {row.line} {fault}")
+            yield FileRow(f"{name}, line {row.line}", f"{number:04d}", value)
 
 
-def json_rows(text: str, path: Path, marks: RowMarks) -> list[FileRow]:
-    """Return the rows of a JSON text or of lines of it; TaskError where it is neither."""
+@dataclass(frozen=True, slots=True)
+class _JsonLines:
+    """The rows of a file of JSON lines, decoded each time they are iterated over."""
+
+    path: Path
+
+    def __iter__(self) -> Iterator[FileRow]:
+        name = self.path.name
+        for number, line in enumerate(TextLines(self.path), 1):
+            if line.strip():
+                value = _parsed(line.removesuffix("\n"), number)
+                yield FileRow(f"{name}, line {number}", f"{number:04d}", value)
+
+    @property
+    def are_certain(self) -> bool:
+        """Whether what follows the first row tells that the file is not one JSON text."""
+        first = [row.value for row in islice(self, 2)]
+        return len(first) == 2 and isinstance(first[0], dict | str)
+
+
+def json_rows(path: Path, marks: RowMarks) -> Iterable[FileRow]:
+    """Return the rows of a JSON file or of lines of JSON; TaskError where it is neither."""
+    rows = _JsonLines(path)
+    if rows.are_certain:
+        return rows
+    text = read_text(path)
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
         whole = error
     else:
         return rows_of_value(value, text, path, marks)
-    rows = [
-        FileRow(f"{path.name}, line {number}", f"{number:04d}", _parsed(line, number))
-        for number, line in enumerate(text.split("\n"), 1)
-        if line.strip()
-    ]
     listed = text.lstrip().startswith("[")
     if listed or not any(isinstance(row.value, dict | str) for row in rows):
         raise TaskError(f"{path} is neither JSON nor lines of it: {whole}")

@@ -267,11 +267,59 @@ def read_text(path: AnyPath) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
+@dataclass(frozen=True, slots=True)
+class TextLines:
+    """The lines of a file as `read_text` has them, with their ends.
+
+    They are read as they are needed, and again when they are iterated over again. TaskError
+    where they cannot be.
+    """
+
+    path: Path
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield each line."""
+        try:
+            with self.path.open("rb") as binary:
+                refuse_other_text(self.path, binary.peek(len(LFS_POINTER)))
+                yield from io.TextIOWrapper(binary, "utf-8-sig", "surrogateescape")
+        except OSError as error:
+            raise _unreadable(self.path, error) from None
+
+
+class FilesAsFound:
+    """Files before they are read, to notice when others write to them meanwhile."""
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self._states = {path: _state_of(path) for path in paths}
+
+    def refuse_changes(self) -> None:
+        """TaskError where a file is no longer the one that it was."""
+        for path, state in self._states.items():
+            if _state_of(path) != state:
+                raise TaskError(
+                    f"{path} has changed while it was read: run the command again when "
+                    "nothing writes to it"
+                )
+
+
+def _state_of(path: Path) -> tuple[int, int, int]:
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+def _unreadable(path: AnyPath, error: OSError) -> TaskError:
+    return TaskError(f"{path} cannot be read: {error.strerror or error}")
+
+
 def _bytes_of(path: AnyPath) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise TaskError(f"{path} cannot be read: {error.strerror or error}") from None
+        raise _unreadable(path, error) from None
 
 
 def _decoded(path: AnyPath, data: bytes) -> str:

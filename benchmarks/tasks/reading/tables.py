@@ -9,16 +9,19 @@ a table is: sets of prompts such as PartiPrompts have texts that begin with one.
 from __future__ import annotations
 
 import csv
-import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from plait.benchmarks.tasks.reading.rules import TaskError
-from plait.benchmarks.tasks.reading.sources import cells_of_any_length
+from plait.benchmarks.tasks.reading.sources import TextLines, cells_of_any_length
 
 SUFFIXES = (".csv", ".tsv")
+_AT_ONCE = 256
+"""Rows that are read at once."""
 _SEPARATOR = re.compile(r'"?sep=(.)"?\r?\n', re.IGNORECASE)
 _CELL = r'(?:"(?:[^"]|"")*+"|[^"\t\r\n]*+)'
 _QUOTED = re.compile(rf"{_CELL}(?:(?:\t|\r?\n){_CELL})*+")
@@ -39,7 +42,8 @@ class TextTable(NamedTuple):
     """A header and the rows under it, which may have other numbers of cells."""
 
     names: list[str]
-    rows: list[TableRow]
+    rows: Iterable[TableRow]
+    """Read from the file each time they are iterated over."""
 
     def fault(self, row: TableRow) -> str | None:
         """Return what is wrong with the number of cells of a row."""
@@ -48,57 +52,105 @@ class TextTable(NamedTuple):
         return f"has {len(row.cells)} cells; the header has {len(self.names)}"
 
 
-def table_of(text: str, path: Path, *, prose: bool = False) -> TextTable:
-    """Return the table in the text of a file.
+def table_of(path: Path, *, prose: bool = False) -> TextTable:
+    """Return the table in a file of text.
 
     With `prose`, its texts may begin and end with quotation marks of their own: in a table
     of tabs these count as such where some stand that cannot be anything else.
     Last columns without a name and without a value are left out. Raises TaskError, which
     names the line, where quotation marks are open.
     """
-    stated = _SEPARATOR.match(text)
-    before = 0 if stated is None else 1
-    body = text if stated is None else text[stated.end() :]
-    separator = _separator(body, path) if stated is None else stated[1]
-    lines = _lines(body, separator, prose)
-    rows: list[TableRow] = []
-    try:
-        with cells_of_any_length():
-            for line, cells in lines:
-                if any(cell.strip() for cell in cells):
-                    rows.append(TableRow(line + before, cells))
-    except csv.Error as error:
-        last = rows[-1].line if rows else before
-        raise TaskError(f"{path}, after line {last}: {error}") from None
-    names = [name.strip() for name in rows[0].cells] if rows else []
+    first = next(iter(TextLines(path)), "")
+    stated = _SEPARATOR.match(first)
+    body = _Body(path, 0 if stated is None else 1)
+    separator = _separator(body) if stated is None else stated[1]
+    bare = separator == "\t" and not _is_quoted(body, prose)
+    rows = _Rows(body, separator, bare)
+    header = next(iter(rows), None)
+    if header is None:
+        return TextTable([], rows)
+    names = [name.strip() for name in header.cells]
     width = len(names)
     while names and not names[-1]:
         names.pop()
-    if any(any(row.cells[len(names) :]) for row in rows):
+    # All rows are read once, so that open quotation marks are told before any is used.
+    beyond = 0
+    for row in rows:
+        beyond += any(row.cells[len(names) :])
+    if beyond:
         names += [""] * (width - len(names))
-    for row in rows[1:]:
-        # Not those beyond: an empty cell there tells of a separator inside another.
-        del row.cells[len(names) : width]
-    return TextTable(names, rows[1:])
+    return TextTable(names, _Rows(body, separator, bare, (len(names), width)))
 
 
-def _separator(text: str, path: Path) -> str:
-    header = text.lstrip().partition("\n")[0]
-    return "\t" if path.suffix.lower() == ".tsv" else max(",;\t", key=header.count)
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """The lines of a file behind the one that says what separates cells."""
+
+    path: Path
+    before: int
+    """How many lines there are before."""
+
+    def __iter__(self) -> Iterator[str]:
+        return islice(TextLines(self.path), self.before, None)
 
 
-def _lines(text: str, separator: str, prose: bool) -> Iterator[tuple[int, list[str]]]:
-    """Yield the cells of each line, with its number."""
-    quoted = (_PROOF.search(text) or not prose) and _QUOTED.fullmatch(text)
-    bare = separator == "\t" and not quoted
-    reader = csv.reader(
-        io.StringIO(text, newline=""),
-        delimiter=separator,
-        quoting=csv.QUOTE_NONE if bare else csv.QUOTE_MINIMAL,
-        skipinitialspace=not bare,
-        strict=True,
-    )
-    last = 0
-    for cells in reader:
-        yield last + 1, cells
-        last = reader.line_num
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows of a table that are not blank: with its header, unless that is known."""
+
+    body: _Body
+    separator: str
+    bare: bool
+    """Whether quotation marks are part of the texts."""
+    left_out: tuple[int, int] | None = None
+    """Which cells of rows are, where the header is known: from, to."""
+
+    def __iter__(self) -> Iterator[TableRow]:
+        lines, skipped = self._lines(), 0 if self.left_out is None else 1
+        # The limit is that of the process: it is lifted for no longer than a few rows take.
+        while rows := self._some(lines):
+            yield from rows[skipped:]
+            skipped = 0
+
+    def _some(self, lines: Iterator[TableRow]) -> list[TableRow]:
+        with cells_of_any_length():
+            rows = [*islice(lines, _AT_ONCE)]
+        if self.left_out is not None:
+            for row in rows:
+                # Not those beyond: an empty cell there tells of a separator inside another.
+                del row.cells[slice(*self.left_out)]
+        return rows
+
+    def _lines(self) -> Iterator[TableRow]:
+        reader = csv.reader(
+            self.body,
+            delimiter=self.separator,
+            quoting=csv.QUOTE_NONE if self.bare else csv.QUOTE_MINIMAL,
+            skipinitialspace=not self.bare,
+            strict=True,
+        )
+        before = self.body.before
+        line, last = before + 1, before
+        try:
+            for cells in reader:
+                if any(cell.strip() for cell in cells):
+                    yield TableRow(line, cells)
+                    last = line
+                line = before + reader.line_num + 1
+        except csv.Error as error:
+            raise TaskError(f"{self.body.path}, after line {last}: {error}") from None
+
+
+def _separator(body: _Body) -> str:
+    texts = (line.lstrip() for line in body)
+    header = next(filter(None, texts), "").partition("\n")[0]
+    is_tsv = body.path.suffix.lower() == ".tsv"
+    return "\t" if is_tsv else max(",;\t", key=header.count)
+
+
+def _is_quoted(body: _Body, prose: bool) -> bool:
+    """Return whether quotation marks stand around whole cells of a table of tabs."""
+    if not any('"' in line for line in body):
+        return not prose
+    text = "".join(body)
+    return bool((_PROOF.search(text) or not prose) and _QUOTED.fullmatch(text))

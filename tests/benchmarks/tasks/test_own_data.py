@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import json
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,12 @@ import pytest
 from mmie_helpers import folder, row
 from picture_helpers import flat
 
+from plait.benchmarks.tasks import own_data
+from plait.benchmarks.tasks.changes import data_rows
 from plait.benchmarks.tasks.reading.columns import DataReading
 from plait.benchmarks.tasks.reading.rules import TaskError
-from plait.benchmarks.tasks.task_set import load
+from plait.benchmarks.tasks.task_set import limited, load, selected
+from plait.generators import spool
 from plait.generators.document import Document, Image, Malformed, Query, Text
 from plait.generators.errors import UsageError
 from plait.pipelines.endpoints.media import MediaError
@@ -440,3 +444,87 @@ def test_an_image_named_by_url_is_fetched_once_from_a_listed_host(monkeypatch):
     assert "missing picture: no image in 60 s" in refused.reason
     assert len(fetched) == 2
     assert isinstance(read(rows).samples[0], Malformed)
+
+
+# ----------------------------------------------------------------------------- many rows
+
+
+def many(kind, rows):
+    """Write rows to a file of a kind; its name."""
+    path = Path(f"many.{kind}")
+    if kind == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=100)
+    elif kind == "jsonl":
+        path.write_text("".join(f"{json.dumps(one)}\n\n" for one in rows))
+    else:
+        with path.open("w", newline="") as file:
+            separator = "\t" if kind == "tsv" else ","
+            table = csv.DictWriter(file, [*rows[0]], delimiter=separator)
+            table.writeheader()
+            table.writerows(rows)
+    return path.name
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "tsv", "parquet"])
+def test_many_queries_are_those_that_few_would_be(kind, monkeypatch):
+    rows = [
+        {
+            "id": f"q{i % 450}",
+            "question": f"Q {i}" if i % 7 else "",
+            "category": f"c{i % 3}",
+        }
+        for i in range(500)
+    ]
+    name = many(kind, rows)
+    whole = read(None, name)
+    monkeypatch.setattr(spool, "MOST_IN_MEMORY", 50)
+    task = read(None, name)
+    assert isinstance(task.samples, spool.Spool)
+    assert [*task.samples] == [*whole.samples]
+    assert task.about == whole.about
+    assert task.about["malformed"] == {"duplicate id": 50, "empty content": 65}
+    first = "row" if kind == "parquet" else "line"
+    again = [s.reason for s in task.samples if isinstance(s, Malformed)][-1]
+    assert again.endswith(f"duplicate id: {again_of(name, first, kind)} has 'q49' already")
+    for limit in (3, 49, 200):
+        assert [*limited(task.samples, limit, 7)] == [*limited(whole.samples, limit, 7)]
+    ids = [f"q{i}" for i in range(300, 3, -2)]
+    assert [*selected(task.samples, ids)] == [*selected(whole.samples, ids)]
+    assert data_rows(task) == data_rows(whole)
+
+
+def again_of(name, what, kind):
+    """Where the 50th row stands."""
+    return f"{name}, {what} {99 if kind == 'jsonl' else 50 if kind == 'parquet' else 51}"
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "tsv", "parquet"])
+def test_what_is_in_memory_does_not_grow_with_the_rows(kind, monkeypatch):
+    monkeypatch.setattr(spool, "MOST_IN_MEMORY", 100)
+    rows = [{"id": f"{i:06}", "question": f"{i} " + "why " * 500} for i in range(2_000)]
+    name = many(kind, rows)
+    del rows
+    read(None, name)  # what is imported when it is needed
+    tracemalloc.start()
+    task = read(None, name)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(task.samples) == 2_000
+    assert peak < 1_500_000, "of 4 MB"
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
+def test_a_file_that_changes_while_it_is_read_is_refused(kind, monkeypatch):
+    rows = [{"id": str(i), "question": "Why?"} for i in range(20)]
+    name = many(kind, rows)
+    query = own_data._Queries.query
+
+    def change(self, row):
+        if row.id == "0003":
+            with Path(name).open("ab") as file:
+                file.write(b"\n")
+        return query(self, row)
+
+    monkeypatch.setattr(own_data._Queries, "query", change)
+    with pytest.raises(TaskError, match=f"{name} has changed while it was read"):
+        read(None, name)
