@@ -14,12 +14,14 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from plait.cluster.parts import (
@@ -127,6 +129,17 @@ def usage_of(row: RecordRow) -> dict[str, float]:
         usage = json.loads(part["usage"][row.row].as_py() or "{}")
         seconds = part["seconds"][row.row].as_py() or 0.0
     return {**usage, "seconds": round(seconds, 3)}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredPiece:
+    """Some records of one part."""
+
+    part: str
+    """Path of the Parquet part."""
+    rows: npt.NDArray[np.int64]
+    """Where each of them is in the part."""
+    table: pa.Table
 
 
 class Store:
@@ -313,12 +326,22 @@ class Store:
 
     def columns(self, spec: StageSpec, names: list[str]) -> Iterator[dict[str, Any]]:
         """The named columns (and `key`) of every record that is not superseded."""
+        for piece in self.pieces(spec, names):
+            yield from piece.table.to_pylist()
+
+    def pieces(self, spec: StageSpec, names: Sequence[str]) -> Iterator[StoredPiece]:
+        """The same as tables, with where the records are; one is in memory at a time."""
         rows = self.rows(spec)
         for part, read in read_parts(self.parts(spec), ["key", *names]):
-            for i, record in enumerate(read().to_pylist()):
-                row = rows.get(record["key"])
-                if row is not None and (row.part, row.row) == (str(part), i):
-                    yield record
+            table, place = read(), str(part)
+            live = []
+            for i, key in enumerate(table.column("key").to_pylist()):
+                row = rows.get(key)
+                if row is not None and (row.part, row.row) == (place, i):
+                    live.append(i)
+            whole = len(live) == len(table)
+            current = table if whole else table.take(pa.array(live, pa.int64()))
+            yield StoredPiece(place, np.array(live, np.int64), current)
 
     def sweep(self) -> None:
         """Remove temporary files that a crash left behind."""
