@@ -210,6 +210,13 @@ def totals_of(outcomes: Iterable[Evaluation | ItemOutcome | Pending]) -> dict[st
             documents[outcome_name(subject)] += 1
             scores.update(outcome_name(verdict) for verdict in outcome.verdicts if verdict)
     scores[OutcomeName.SCORED] = scores[OutcomeName.DONE]
+    return totals_in(documents, scores)
+
+
+def totals_in(
+    documents: Counter[OutcomeName], scores: Counter[OutcomeName]
+) -> dict[str, int]:
+    """Return the same of documents and of judgements that are counted already."""
     return {
         "planned": documents.total(),
         **{str(name): documents[name] for name in DOCUMENT_OUTCOMES},

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from types import FrameType
-from typing import Any, cast, get_args
+from typing import Any, Protocol, cast, get_args
 
 from plait.cluster.control import Control, Request
 from plait.cluster.counts import Counted, StageCount, count, totals_of
@@ -63,6 +63,23 @@ MADE_VARIABLE = "PLAIT_MADE_FILE"
 """Names a file that a run, when it ends or is stopped, tells how many records it made."""
 Reading = Callable[[Iterator[Evaluation], Store], Iterator[Evaluation]]
 """Passes on what it is given, and may keep of it what it likes."""
+
+
+class CurrentResults(Protocol):
+    """What results of a run tell of it that were made of all of its records."""
+
+    @property
+    def totals(self) -> Mapping[str, int]:
+        """Outcomes of documents and judgements, as `totals_of` counts them."""
+
+    @property
+    def usage(self) -> Mapping[str, Any]:
+        """What all records used, by the stages' names."""
+
+    def is_complete(self) -> bool:
+        """Return whether a run would make nothing."""
+
+
 _STOPPING = "stopping after the batches in flight; interrupt again to stop at once"
 _MOST_REPAIRS = 3
 """How often one command makes damaged parts again."""
@@ -147,6 +164,7 @@ def execute(
     *,
     notes: bool = False,
     counted: Counted | None = None,
+    current: Callable[[], CurrentResults | None] = lambda: None,
 ) -> RunResult:
     """Make every missing record of `plan` under `root`; RunInUse, StoreError, ClusterError.
 
@@ -192,7 +210,15 @@ def execute(
             plan, store, options, log, lock, journal, reading, Control(own), counted
         )
         try:
-            work.finish(notes=notes)
+            makes = options.makes and shard is None and not options.remake
+            known = current() if makes else None
+            settled = known is not None and known.is_complete()
+            if known is not None and settled:
+                work.totals, work.usage = known.totals, known.usage
+                if counted is not None:
+                    log.starting(counted.stages)
+            else:
+                work.finish(notes=notes)
         except (Exception, KeyboardInterrupt, SystemExit) as error:
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 log.notice("stopped; run the same command again to continue")
@@ -209,7 +235,9 @@ def execute(
             "counts": work.totals,
             "usage": work.usage,
             FAILURES: log.all_failures(former.get(FAILURES)),
-            RECORDS: _records(store, plan, former.get(RECORDS, {})),
+            RECORDS: former.get(RECORDS, {})
+            if settled
+            else _records(store, plan, former.get(RECORDS, {})),
         }
         earlier, seconds = manifest.get(TIMING, {}), time.monotonic() - began
         if entry := timing(earlier, seconds, work.scheduling_s, log.ready):

@@ -16,7 +16,7 @@ import logging
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -220,6 +220,17 @@ class _Fresh:
 def _size_of(row: RecordRow) -> int:
     texts = (v for v in (*row.light, row.reason) if isinstance(v, str | bytes))
     return _ROW_BYTES + sum(map(len, texts))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredPiece:
+    """Some records of one part."""
+
+    part: str
+    """Path of the Parquet part."""
+    rows: Array
+    """Where each of them is in the part."""
+    table: pa.Table
 
 
 class Store:
@@ -564,10 +575,15 @@ class Store:
 
     def columns(self, spec: StageSpec, names: Sequence[str]) -> Iterator[dict[str, Any]]:
         """The named columns (and `key`) of every record that is not superseded."""
+        for piece in self.pieces(spec, names):
+            yield from piece.table.to_pylist()
+
+    def pieces(self, spec: StageSpec, names: Sequence[str]) -> Iterator[StoredPiece]:
+        """The same as tables, with where the records are; one is in memory at a time."""
         wanted = list(dict.fromkeys(["key", *names]))
         for part, read in read_parts(self.parts(spec), wanted):
-            for _, table in self._current(spec, part, read):
-                yield from table.to_pylist()
+            for rows, table in self._current(spec, part, read):
+                yield StoredPiece(str(part), rows, table)
 
     def records(self, spec: StageSpec) -> Iterator[tuple[str, RecordRow]]:
         """Every record of `spec` with its values, by key, part after part."""

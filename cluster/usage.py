@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from plait.cluster.plan import Plan
 from plait.cluster.shard import Shard
 from plait.cluster.store import Store
 from plait.cluster.worker import Receipt
-from plait.generators.base import StageSpec, add_usage
+from plait.generators.base import PEAKS, StageSpec, add_usage
 from plait.generators.buckets import AnyPath
 
 _PRICES = ("price_per_million_input", "price_per_million_output", "price_per_image")
@@ -48,8 +51,8 @@ class Spending:
         if self.ceiling is None:
             return
         for spec in stages:
-            for usage, _ in _used(store, spec, self._shard):
-                self._add(spec, usage.get("cost"))
+            for cost in _costs(store, spec, self._shard):
+                self._add(spec, cost)
 
     def count_receipt(self, spec: StageSpec, receipt: Receipt) -> None:
         """Count what one batch has cost."""
@@ -88,19 +91,50 @@ def _has_prices(spec: StageSpec) -> bool:
     return spec.placement.endpoint is not None and priced
 
 
-def _used(
-    store: Store, spec: StageSpec, shard: Shard | None
-) -> Iterator[tuple[dict[str, Any], float]]:
-    """Usage and seconds of each record of `spec`, or of those of a shard's queries."""
-    for record in store.columns(spec, ["label", "usage", "seconds"]):
-        if shard is None or shard.holds(record["label"]):
-            yield _amounts(record["usage"]), record["seconds"] or 0.0
+def _pieces(store: Store, spec: StageSpec, shard: Shard | None) -> Iterator[pa.Table]:
+    """Usage and seconds of the records of `spec`, or of those of a shard's queries."""
+    if shard is None:
+        yield from (piece.table for piece in store.pieces(spec, ["usage", "seconds"]))
+        return
+    for piece in store.pieces(spec, ["label", "usage", "seconds"]):
+        labels = piece.table.column("label").to_pylist()
+        own = [shard.holds(label) for label in labels]
+        yield piece.table.filter(pa.array(own, pa.bool_()))
 
 
-@lru_cache(maxsize=1024)
-def _amounts(usage: str) -> dict[str, Any]:
-    # Stages that are not paid by the token tend to use the same again and again.
-    return json.loads(usage)  # type: ignore[no-any-return]
+def _costs(store: Store, spec: StageSpec, shard: Shard | None) -> Iterator[Any]:
+    """Yield the cost of each record, None where it tells none."""
+    for table in _pieces(store, spec, shard):
+        for text in table.column("usage").to_pylist():
+            yield json.loads(text).get("cost")
+
+
+class UsageSum:
+    """Adds up what records of a stage used, and how long it was busy with them."""
+
+    def __init__(self) -> None:
+        self.total: dict[str, float] = {}
+        """By name, without the busy seconds."""
+        self._busy: float | None = None
+
+    def add(self, table: pa.Table) -> None:
+        """Add the records of a table with their `usage` and `seconds`."""
+        if not len(table):
+            return
+        # Records of one stage often use the same: each text is read once.
+        for counted in table.column("usage").value_counts().to_pylist():
+            used, n = json.loads(counted["values"]), counted["counts"]
+            own = {k: v if k in PEAKS else v * n for k, v in used.items()}
+            add_usage(self.total, own)
+        seconds = pc.sum(table.column("seconds"), min_count=0).as_py()
+        self._busy = (self._busy or 0.0) + seconds
+
+    @property
+    def rounded(self) -> dict[str, float]:
+        """The sums as the manifest has them."""
+        busy = {} if self._busy is None else {"busy_seconds": self._busy}
+        whole = self.total | busy
+        return {name: round(value, 3) for name, value in sorted(whole.items())}
 
 
 def committed_usage(
@@ -111,12 +145,12 @@ def committed_usage(
     With a shard, of the records of its queries.
     Requests in flight when a worker died were paid for and are not included.
     """
-    total: dict[str, float] = {}
+    used = UsageSum()
     # The run's own store reports damaged parts and sets them aside.
     store = Store(root, on_notice=lambda text: None)
-    for used, _ in _used(store, spec, shard):
-        add_usage(total, used)
-    return total
+    for table in _pieces(store, spec, shard):
+        used.add(table)
+    return used.total
 
 
 def usage_of(
@@ -126,12 +160,9 @@ def usage_of(
 
     Over all records, or over those of a shard's queries.
     """
-    usage: dict[str, dict[str, float]] = {}
+    usage: dict[str, UsageSum] = defaultdict(UsageSum)
     for spec in plan.stages:
-        total = usage.setdefault(spec.name, {})
-        for used, seconds in _used(store, spec, shard):
-            add_usage(total, {**used, "busy_seconds": seconds})
-    return {
-        name: {k: round(v, 3) for k, v in sorted(total.items())}
-        for name, total in usage.items()
-    }
+        total = usage[spec.name]
+        for table in _pieces(store, spec, shard):
+            total.add(table)
+    return {name: total.rounded for name, total in usage.items()}

@@ -13,7 +13,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from plait.generators.base import Kind, StageSpec
 from plait.pipelines.chat.endings import CUT
@@ -30,6 +32,10 @@ MEASURES: Mapping[str, str] = {
 """What is measured, with its heading. Seconds are those that stages were busy."""
 Amounts = Mapping[str, float]
 """By the names of `MEASURES`, and replies that were `CUT`; without what is not known."""
+
+
+_TOLD = ("input_tokens", "output_tokens", "joules", "cost", CUT)
+"""What the usage of a record may tell."""
 
 
 @cache
@@ -49,26 +55,36 @@ class RecordCost:
     """Measures that it should tell and does not."""
 
     @classmethod
-    def of(cls, spec: StageSpec, row: Mapping[str, Any]) -> RecordCost:
-        """Read the `usage` and the `seconds` of a record.
+    def with_amounts(cls, spec: StageSpec, amounts: Amounts) -> RecordCost:
+        """Return the cost of a record of which these amounts are told.
 
         Energy is told by all records of a document or not at all; money by endpoints.
         """
-        usage, place = json.loads(row["usage"]), spec.placement
-        seconds = row["seconds"] or 0.0
-        own = ("input_tokens", "output_tokens", "joules", "cost", CUT)
-        amounts = {"seconds": seconds, "gpu_seconds": seconds * place.num_gpus}
-        amounts |= {name: float(usage[name]) for name in own if name in usage}
-        amounts |= {"pictures": 1.0} if spec.kind is Kind.RENDER else {}
-        return cls.with_amounts(spec, amounts)
-
-    @classmethod
-    def with_amounts(cls, spec: StageSpec, amounts: Amounts) -> RecordCost:
-        """Return the cost of a record of which these amounts are told."""
         place = spec.placement
         priced = place.endpoint and place.server is None
         told = {"joules", "cost"} if priced else {"joules"}
         return cls(spec.name, spec.kind, amounts, _same(frozenset(told - amounts.keys())))
+
+
+def amounts_of(spec: StageSpec, records: pa.Table) -> dict[str, pa.Array]:
+    """Return by measure what records of a stage tell of it, from their usage and seconds.
+
+    A column for each of `MEASURES` and of `CUT`, null where a record does not tell.
+    """
+    usage = records.column("usage").combine_chunks().dictionary_encode()
+    # Records of one stage often use the same: each text is read once.
+    told = [json.loads(text) for text in usage.dictionary.to_pylist()]
+    columns = {}
+    for name in _TOLD:
+        values = [float(own[name]) if name in own else None for own in told]
+        columns[name] = pa.array(values, pa.float64()).take(usage.indices)
+    seconds = pc.fill_null(records.column("seconds"), 0.0).combine_chunks()
+    drawn = 1.0 if spec.kind is Kind.RENDER else None
+    return columns | {
+        "seconds": seconds,
+        "gpu_seconds": pc.multiply(seconds, float(spec.placement.num_gpus)),
+        "pictures": pa.array([drawn] * len(records), pa.float64()),
+    }
 
 
 def total(amounts: Iterable[Amounts]) -> dict[str, float]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
 from plait.benchmarks.results.files.about import RunAbout, facts_of_plan, facts_of_stage
+from plait.benchmarks.results.files.current import CurrentResults
 from plait.benchmarks.results.files.rulings import COMPARE
 from plait.benchmarks.results.files.schema import FOLDER
 from plait.benchmarks.results.files.writing import ResultsWriter, former_content
@@ -226,6 +227,11 @@ class Experiment:
         about = self.results_about()
         about = replace(about, run_digest=run_digest or about.run_digest)
         return ResultsWriter(self.plan, about, rows, copies_images=copies_images)
+
+    def current_results(self) -> CurrentResults | None:
+        """Return the run's results, where reading all records would write the same."""
+        about, rows = self.results_about(), self.data_rows
+        return CurrentResults.of(self.config.root, self.plan, about, rows)
 
     @property
     def _licences(self) -> dict[str, str | None]:

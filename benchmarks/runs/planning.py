@@ -154,6 +154,10 @@ class RunPlan:
         sources = Sources.at(config.root, Machine.of(options.on), config.address)
         store = Store(config.root)  # read once, however many numbers of queries are tried
 
+        # A run that has ended need not be read again to see that nothing is missing.
+        settled = None if remake or shard else experiment.current_results()
+        if settled is not None and not settled.is_complete():
+            settled = None
         most, counted = len(experiment.samples), 0
         # Trimming halves the numbers of queries that may fit until one is left.
         in_all = most * (1 + _OF_ALL.bit_length() // 2)
@@ -163,7 +167,10 @@ class RunPlan:
             nonlocal counted
             made = experiment if queries == most else experiment.limited_to(queries)
             part = made.plan.part(shard)
-            counts = count(part, store, only_scorers=only_scorers)
+            if queries == most and settled is not None:
+                counts = settled.counts(part, only_scorers=only_scorers)
+            else:
+                counts = count(part, store, only_scorers=only_scorers)
             forecast = Forecast.of(
                 part,
                 counts,

@@ -302,6 +302,7 @@ def _execute_whole(
             writer,
             notes=experiment.notes,
             counted=plan.counted,
+            current=experiment.current_results,
         )
     writer.finish(root / FOLDER)
     board = RunResults.at(root).board

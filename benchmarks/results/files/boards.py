@@ -6,7 +6,6 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import pyarrow.compute as pc
 from plait.benchmarks.results.board import NAME, SCHEMA, Board, Codes, Mask, Names
 from plait.benchmarks.results.costs import Amounts, DocumentCost, RecordCost
 from plait.benchmarks.results.files.about import figures_of, measured_of
+from plait.benchmarks.results.files.key_index import Indices, KeyIndex
 from plait.benchmarks.results.files.schema import TABLES
 from plait.benchmarks.results.files.tables import ResultTables
 from plait.benchmarks.results.pairings.matrix import composition_of, matrices_of
@@ -25,7 +25,6 @@ from plait.pipelines.chat.endings import CUT
 from plait.scorers.parts import RULED
 from plait.scorers.statistics.estimate import Floats
 
-Indices = npt.NDArray[np.int64]
 _AMOUNTS = (
     *("seconds", "gpu_seconds", "input_tokens", "output_tokens"),
     *("pictures", "joules", "cost", CUT),
@@ -139,52 +138,6 @@ def _mask_of(places: Indices, n: int) -> Mask:
     mask = np.zeros(n, np.bool_)
     mask[places] = True
     return mask
-
-
-class KeyIndex:
-    """Finds keys of records among those of a table: 24 bytes each, where texts take 100."""
-
-    def __init__(self, numbers: npt.NDArray[np.uint64]) -> None:
-        self._order = np.lexsort(numbers.T[::-1])
-        self._numbers = numbers[self._order]
-
-    @classmethod
-    def of(cls, keys: pa.ChunkedArray) -> KeyIndex:
-        """Return the index of the keys of a table."""
-        return cls(_numbers_of(keys))
-
-    def places(self, keys: pa.ChunkedArray) -> Indices:
-        """Return by key its row in the table; -1 for one that is not there."""
-        asked = _numbers_of(keys)
-        if not len(self._numbers):
-            return np.full(len(asked), -1)
-        # In their order they are found in a tenth of the time.
-        order = np.argsort(asked[:, 0])
-        at = np.empty(len(asked), np.int64)
-        at[order] = np.searchsorted(self._numbers[:, 0], asked[order, 0])
-        # Keys that begin alike in 64 bits are beside each other; there may be some.
-        found = np.full(len(asked), -1)
-        for _ in range(self._alike):
-            near = self._numbers[np.minimum(at, len(self._numbers) - 1)]
-            same = (near == asked).all(1) & (at < len(self._numbers))
-            found[same] = self._order[at[same]]
-            at = at + 1
-        return found
-
-    @cached_property
-    def _alike(self) -> int:
-        """The most keys that share their first half."""
-        starts = np.flatnonzero(np.diff(self._numbers[:, 0], prepend=0, append=0))
-        return int(np.diff(starts, append=len(self._numbers)).max(initial=1))
-
-
-def _numbers_of(keys: pa.ChunkedArray) -> npt.NDArray[np.uint64]:
-    """Return keys, which are 32 hexadecimal digits, as pairs of numbers."""
-    parts = [np.zeros((0, 2), np.uint64)]
-    for chunk in keys.chunks:
-        digits = "".join(chunk.to_pylist())
-        parts.append(np.frombuffer(bytes.fromhex(digits), ">u8").reshape(-1, 2))
-    return np.concatenate(parts).astype(np.uint64)
 
 
 def _records_of(table: pa.Table, keys: KeyIndex) -> Asked:

@@ -118,6 +118,17 @@ def table_of(series: str, rulings: Iterable[Ruling]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema=TABLES[TABLE])
 
 
+def _files_of(root: AnyPath) -> Iterator[tuple[str, AnyPath]]:
+    before, _, after = RULINGS.partition("*")
+    for path in matching(root / COMPARE, f"*/{RULINGS}"):
+        yield path.name.removeprefix(before).removesuffix(after), path
+
+
+def series_of(root: AnyPath) -> set[str]:
+    """Return the names of the comparisons that a run has lines of."""
+    return {series for series, _ in _files_of(root)}
+
+
 def recorded_comparisons(
     root: AnyPath, known: Collection[str], on_unreadable: Callable[[str], object]
 ) -> Iterator[pa.Table]:
@@ -125,9 +136,7 @@ def recorded_comparisons(
 
     `on_unreadable` is told of a file that holds anything else.
     """
-    before, _, after = RULINGS.partition("*")
-    for path in matching(root / COMPARE, f"*/{RULINGS}"):
-        series = path.name.removeprefix(before).removesuffix(after)
+    for series, path in _files_of(root):
         if series in known:
             continue
         try:

@@ -45,20 +45,31 @@ class Spill:
         if self._waiting >= _AT_ONCE:
             self._flush()
 
+    def add_columns(self, columns: Mapping[str, Any], group: str = "") -> None:
+        """Add rows by their columns to a group."""
+        arrays = [columns[name] for name in self._schema.names]
+        table = pa.table(arrays, names=self._schema.names).cast(self._schema)
+        self._flush()
+        for batch in table.to_batches(max_chunksize=_GROUP_ROWS):
+            self._write(batch, group)
+        self.rows += len(table)
+
     def _flush(self) -> None:
+        for group, rows in self._rows.items():
+            self._write(self._batch(rows), group)
+        self._rows.clear()
+        self._waiting = 0
+
+    def _write(self, batch: pa.RecordBatch, group: str) -> None:
         if self._sink is None:
             options = pa.ipc.IpcWriteOptions(compression="zstd")
             self._sink = pa.ipc.new_file(str(self._file), self._schema, options=options)
-        for group, rows in self._rows.items():
-            batch = self._batch(rows)
-            try:
-                self._sink.write_batch(batch)
-            except OSError as error:
-                raise write_error(self._file.parent, error) from error
-            self._places[group].append(self._batches)
-            self._batches += 1
-        self._rows.clear()
-        self._waiting = 0
+        try:
+            self._sink.write_batch(batch)
+        except OSError as error:
+            raise write_error(self._file.parent, error) from error
+        self._places[group].append(self._batches)
+        self._batches += 1
 
     def _batch(self, rows: list[Row]) -> pa.RecordBatch:
         return pa.RecordBatch.from_pylist(rows, schema=self._schema)

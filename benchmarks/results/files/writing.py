@@ -25,8 +25,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from plait.benchmarks.results.board import SCORED, outcome_of, score_value
-from plait.benchmarks.results.costs import RecordCost
+from plait.benchmarks.results.costs import amounts_of
 from plait.benchmarks.results.files.about import Facts, RunAbout, facts_of_figures
+from plait.benchmarks.results.files.key_index import KeyIndex, numbers_in
 from plait.benchmarks.results.files.rulings import (
     TABLE,
     Ruling,
@@ -40,6 +41,7 @@ from plait.cluster.manifest import version_of
 from plait.cluster.parts import DamagedPart, StoreError, parts_in, stage_folders
 from plait.cluster.plan import Evaluation, Plan
 from plait.cluster.store import Store, read_blob
+from plait.cluster.usage import UsageSum
 from plait.generators.base import Job, OutcomeName, Result, SetMember, StageSpec, Unread
 from plait.generators.buckets import AnyPath
 from plait.generators.document import (
@@ -71,6 +73,14 @@ _BY_SYSTEM = ("answers", "scores", "parts", "embeddings")
 """Tables whose row groups hold rows of one system each."""
 
 
+_OF_READING = ("figures", "damaged", "unreadable")
+"""Facts of a run that come from reading its records."""
+USAGE, LOST_IMAGES = "usage", "lost_images"
+"""Entries of `run.json`: what the records of stages used, by the stages' names, and how
+many images of the data could not be copied."""
+_OF_RECORDS = ("outcome", "fault", "at", "usage", "seconds")
+
+
 class ResultsWriter:
     """Writes the results of a run from its evaluations, which it is given one by one."""
 
@@ -89,6 +99,7 @@ class ResultsWriter:
         self._plan, self._about, self._data = plan, about, rows
         self._folders = plan.folders
         self._copies_images = copies_images
+        self._began = False
 
     def __call__(
         self, evaluations: Iterable[Evaluation], store: Store
@@ -100,12 +111,17 @@ class ResultsWriter:
             yield evaluation
 
     def _begin(self, store: Store) -> None:
-        self._store = store
+        self._store, self._began = store, True
+        # Records that are committed from here on may be read or not.
+        self._parts = record_parts(store.root)
+        self._lost_images = 0
         self._temporary = tempfile.TemporaryDirectory(prefix="plait-results-")
         place = Path(self._temporary.name)
         self._tables = {n: Spill(s, place / f"{n}.arrow") for n, s in TABLES.items()}
-        self._keys = defaultdict[str, set[str]](set)
-        """By folder of a stage, the records that answers and scores are made of."""
+        self._keys = defaultdict[str, bytearray](bytearray)
+        """By folder of a stage, the records that answers and scores are made of: sixteen
+        bytes of each, as there may be millions."""
+        self._used = {spec.name: UsageSum() for spec in self._plan.stages}
         self._prompts: set[bytes] = set()
         self._images: dict[str, Image] = {}
         self._members: dict[str, dict[str, dict[str, list[SetMember]]]] = {
@@ -247,7 +263,7 @@ class ResultsWriter:
 
     def _job(self, job: Job) -> dict[str, Any]:
         row = job_row(job, self._store, self._folders[job.spec.digest])
-        self._keys[row["stage"]].add(row["key"])
+        self._keys[row["stage"]] += bytes.fromhex(row["key"])
         if isinstance(job.input, Request | ImageRequest):
             self._add_prompt(job.prompt, job.input)
         return row
@@ -268,13 +284,14 @@ class ResultsWriter:
         self._tables["prompts"].add(row)
 
     def _add_records(self) -> list[str]:
-        """Add the records that anything is made of; return the stages some of it lack."""
+        """Add the records that anything is made of; return the stages some of it lack.
+
+        What all records of the stages used is summed at the same time.
+        """
         unreadable = []
         for spec in self._plan.stages:
-            keys = self._keys[spec.folder]
             try:
-                for row in self._records_of(spec, keys) if keys else ():
-                    self._tables["records"].add(row)
+                self._add_records_of(spec)
             except DamagedPart as damage:
                 self._store.go_on_without(damage, _NO_COSTS)
                 unreadable.append(spec.folder)
@@ -283,32 +300,37 @@ class ResultsWriter:
                 unreadable.append(spec.folder)
         return unreadable
 
-    def _records_of(self, spec: StageSpec, keys: set[str]) -> Iterator[dict[str, Any]]:
+    def _add_records_of(self, spec: StageSpec) -> None:
         root = str(self._store.root).rstrip("/") + "/"
-        names = ["outcome", "fault", "at", "usage", "seconds"]
-        names += ["notes"] if spec.placement.endpoint else []
-        for record in self._store.columns(spec, names):
-            if (key := record["key"]) not in keys:
-                continue
-            place = self._store.place(spec, key)
-            assert place is not None, "the record was just read"
-            noted = json.loads(record.get("notes") or "{}")
-            yield {
-                "key": key,
-                "stage": spec.folder,
-                "outcome": record["outcome"],
-                "fault": record["fault"] or "",
-                "attempts": noted.get("attempts"),
-                **RecordCost.of(spec, record).amounts,
-                "at": record["at"],
-                "part": place.part.removeprefix(root),
-                "row": place.row,
+        keys = KeyIndex(numbers_in(self._keys[spec.folder]))
+        noted = ["notes"] if spec.placement.endpoint else []
+        used = self._used[spec.name]
+        for piece in self._store.pieces(spec, [*_OF_RECORDS, *noted]):
+            used.add(piece.table)
+            is_asked = keys.places(piece.table.column("key")) >= 0
+            records = piece.table.filter(pa.array(is_asked))
+            place = pa.scalar(piece.part.removeprefix(root))
+            about = {name: records.column(name) for name in ("key", "outcome", "at")}
+            about |= {
+                "stage": pa.repeat(spec.folder, len(records)),
+                "fault": pc.fill_null(records.column("fault"), ""),
+                "attempts": _attempts_in(records),
+                "part": pa.repeat(place, len(records)),
+                "row": pa.array(piece.rows[is_asked]),
             }
+            self._tables["records"].add_columns(about | amounts_of(spec, records))
 
     # --------------------------------------------------------------------------- files
 
     def finish(self, folder: AnyPath) -> None:
-        """Write all tables and `run.json` into `folder`; StoreError where that fails."""
+        """Write all tables and `run.json` into `folder`; StoreError where that fails.
+
+        Where no evaluations were read, the tables that are there stay.
+        """
+        if not self._began:
+            with write_errors(folder):
+                _refresh_about(folder, self._about)
+            return
         try:
             self._finish(folder)
         finally:
@@ -335,13 +357,19 @@ class ResultsWriter:
                 for scorer in self._plan.scorers
                 if scorer.of_sets
             }
+            usage = {name: used.rounded for name, used in self._used.items()}
             about = replace(
                 self._about,
                 damaged=len(self._store.damage),
                 figures=facts_of_figures(figures),
                 unreadable=unreadable,
             )
-            content = {"tables": tables, "records": record_parts(self._store.root)}
+            content = {
+                "tables": tables,
+                "records": self._parts,
+                USAGE: usage,
+                LOST_IMAGES: self._lost_images,
+            }
             write_about(folder, content | about.as_json)
 
     def _add_comparisons(self, folder: AnyPath) -> None:
@@ -378,6 +406,7 @@ class ResultsWriter:
         return [*files, *new]
 
     def _note_lost(self, image: Image, error: Exception) -> None:
+        self._lost_images += 1
         self._store.on_notice(f"an image of the data is not kept: {error}")
 
 
@@ -422,6 +451,15 @@ def _image_file(
     table = pa.Table.from_pylist(rows, schema=TABLES["images"])
     pq.write_table(table, file, row_group_size=16, write_page_checksum=True)
     return place_file(file, "images", folder, len(rows))
+
+
+def _attempts_in(records: pa.Table) -> pa.Array:
+    """Return how often an endpoint was asked for each record, where that was noted."""
+    if "notes" not in records.column_names:
+        return pa.nulls(len(records), pa.int32())
+    notes = records.column("notes").to_pylist()
+    attempts = [json.loads(text or "{}").get("attempts") for text in notes]
+    return pa.array(attempts, pa.int32())
 
 
 def job_row(job: Job, store: Store, folder: str = "") -> dict[str, Any]:
@@ -529,7 +567,7 @@ def write_about(folder: AnyPath, content: Mapping[str, Any]) -> None:
     former = files_of(former_tables(folder, *TABLES))
     versions = {"schema": VERSION, "plait": version_of("plait")}
     whole = {**versions, **content, **versions}
-    plain = json.loads(json.dumps(whole, default=_plain))
+    plain = _as_json(whole)
     plain["sha256"] = content_digest(plain)
     text = json.dumps(plain, indent=1, ensure_ascii=False) + "\n"
     write_whole(folder / ABOUT, text)
@@ -542,9 +580,28 @@ def write_about(folder: AnyPath, content: Mapping[str, Any]) -> None:
                 path.unlink(missing_ok=True)
 
 
+def _refresh_about(folder: AnyPath, about: RunAbout) -> None:
+    """Have `run.json` say what is known of a run by now, with its tables as they are."""
+    content, facts = former_content(folder), plain_facts(about)
+    new = {name: fact for name, fact in facts.items() if name not in _OF_READING}
+    if {**content, **new} != content:
+        write_about(folder, content | new)
+
+
 def files_of(tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> set[str]:
     """Return the names of the files of tables."""
     return {entry["file"] for entries in tables.values() for entry in entries}
+
+
+def _as_json(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return content as it is read back from a file."""
+    plain: dict[str, Any] = json.loads(json.dumps(content, default=_plain))
+    return plain
+
+
+def plain_facts(about: RunAbout) -> dict[str, Any]:
+    """Return what `run.json` says of a run, as it is read back."""
+    return _as_json(about.as_json)
 
 
 def _plain(value: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from pairings_helpers import crossed, pairing_board, scores_of
 from report_helpers import (
@@ -28,7 +29,7 @@ from report_helpers import stage as named_stage
 from report_helpers import system as named_system
 from scipy.stats import spearmanr
 
-from plait.benchmarks.results.costs import DocumentCost, RecordCost
+from plait.benchmarks.results.costs import DocumentCost, RecordCost, amounts_of
 from plait.benchmarks.results.leaderboard import write_leaderboard
 from plait.benchmarks.results.page_files import FolderFiles
 from plait.benchmarks.results.pairings.comparison import Pairings, pairings_of
@@ -445,7 +446,12 @@ def stage(kind: Kind, **placement: Any) -> StageSpec:
 )
 def test_a_record_costs_its_seconds_and_gpus_and_says_what_is_unknown(spec, gpus, silent):
     def record(seconds: float | None, **usage: float) -> RecordCost:
-        return RecordCost.of(spec, {"usage": json.dumps(usage), "seconds": seconds})
+        told = {"usage": [json.dumps(usage)], "seconds": [seconds]}
+        schema = pa.schema([("usage", pa.string()), ("seconds", pa.float64())])
+        columns = amounts_of(spec, pa.table(told, schema=schema))
+        amounts = {name: column[0].as_py() for name, column in columns.items()}
+        known = {name: value for name, value in amounts.items() if value is not None}
+        return RecordCost.with_amounts(spec, known)
 
     found = record(3.0, input_tokens=10, output_tokens=4, steps=9)
     expected = {"seconds": 3.0, "gpu_seconds": 3 * gpus}
