@@ -211,10 +211,11 @@ def execute(
         )
         try:
             makes = options.makes and shard is None and not options.remake
-            known = current() if makes else None
-            settled = known is not None and known.is_complete()
-            if known is not None and settled:
-                work.totals, work.usage = known.totals, known.usage
+            results = current() if makes else None
+            settled = results is not None and results.is_complete()
+            if results is not None and settled:
+                work.totals = results.totals
+                work.usage = results.usage
                 if counted is not None:
                     log.starting(counted.stages)
             else:
