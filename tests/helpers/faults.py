@@ -147,7 +147,7 @@ def kill_a_worker(rng: random.Random) -> int:
 
 def _is_worker(process: psutil.Process) -> bool:
     try:
-        return "".join(process.cmdline()[:1]).startswith("ray::Worker")
+        return "".join(process.cmdline()[:1]).startswith("ray::_RayWorker")
     except psutil.Error:
         return False
 
