@@ -229,7 +229,12 @@ class Experiment:
         return ResultsWriter(self.plan, about, rows, copies_images=copies_images)
 
     def current_results(self) -> CurrentResults | None:
-        """Return the run's results, where reading all records would write the same."""
+        """Return the run's results, where reading all records would write the same.
+
+        None where data hold answers, which may have changed: no record tells that.
+        """
+        if any(system.answers is not None for system in self.plan.systems):
+            return None
         about, rows = self.results_about(), self.data_rows
         return CurrentResults.of(self.config.root, self.plan, about, rows)
 
