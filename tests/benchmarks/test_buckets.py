@@ -188,7 +188,7 @@ def test_shards_in_a_bucket_make_together_what_one_driver_makes(
     assert 0 < made(again) < records
     assert not [*bucket.glob("*.lock")]
     assert "'finished'" in plait("ctl", str(bucket)).stderr
-    assert names_in(bucket) == names_in(whole) - {"spans.jsonl"} | {"shards"}
+    assert names_in(bucket) == names_in(whole) - {"spans.jsonl", "parts.log"} | {"shards"}
     assert_same(bucket, whole)
     assert made(said(*RUN, *out)) == 0
     copy = tmp_path / "copy"

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from PIL import Image as Pillow
 
-from plait import Candidate, Draft, Image, Request, Result, Score, Text
+from plait.generators.base import Result
+from plait.generators.document import Candidate, Draft, Image, Request, Score, Text
 
 
 class Instant:
