@@ -26,6 +26,8 @@ from plait.generators.secrets import know
 
 _CHECKED_EVERY_S = 1.0
 """How often it is seen which nodes there are, and what has lasted too long."""
+_PLACED_WITHIN_S = 30.0
+"""After how long a worker that has no place yet makes one ask who holds the resources."""
 _SILENCE_S = 20.0
 """How long a node may give no sign before its work is given to others."""
 _KINDS: Mapping[Fault | None, FailureKind] = {
@@ -88,6 +90,8 @@ class WorkerPool:
         self.root, self.options = root, options
         self._watcher, self._journal, self._probe = watcher, journal, probe
         self._noticed: set[str] = set()
+        self._waiting: set[StageQueue] = set()
+        """Stages of which it was said who holds what they wait for."""
         self.replicas: list[Replica] = []
         self._of: dict[StageQueue, list[Replica]] = defaultdict(list)
         """The same by stage, without those that are being stopped."""
@@ -579,7 +583,21 @@ class WorkerPool:
                 self._remove(replica)
             elif overdue:
                 events += self._stop_overdue(replica, waited)
+            elif replica.state == "starting" and waited > _PLACED_WITHIN_S:
+                self._say_who_holds(replica, waited)
         return events
+
+    def _say_who_holds(self, replica: Replica, waited: float) -> None:
+        """Say once a stage which others hold resources while it waits for some."""
+        if replica.queue in self._waiting:
+            return
+        self._waiting.add(replica.queue)
+        if held := self.executor.held_by_others():
+            self.notice(
+                f"stage {replica.queue.spec.name} waits for {replica.need} on "
+                f"{replica.handle.node.address}: its worker is still starting after "
+                f"{waited:.0f} s. Others hold of this cluster: {'; '.join(held)}"
+            )
 
     def _stop_overdue(self, replica: Replica, waited: float) -> list[Event]:
         queue, placed = replica.queue, replica.state != "starting"

@@ -69,6 +69,10 @@ class Executor(ABC):
     def nodes(self) -> list[Node]:
         """Return the nodes that are taken to be alive, with all the resources of each."""
 
+    def held_by_others(self) -> list[str]:
+        """Return what other programs hold of the cluster, in words, as far as is known."""
+        return []
+
     @abstractmethod
     def start(self, placement: Placement, node: Node, given: tuple[Any, ...]) -> Host:
         """Start a host with the resources of `placement`; `Worker` is made of `given`."""

@@ -29,6 +29,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from plait.cluster.executors.base import ClusterError, Executor, HostLost, Ref
 from plait.cluster.executors.exits import LocalExits, reason_of
+from plait.cluster.executors.holders import in_words
 from plait.cluster.executors.node_watch import NodeWatch
 from plait.cluster.executors.probe import (
     has_token,
@@ -47,6 +48,10 @@ _ACTOR_THREADS = 8
 _LEAVING_S = 3.0
 _NODES_LIMIT_S = 1.0
 """How long it may take to name the nodes; else those are taken that were named last."""
+_STATE_LIMIT_S = 5
+"""How long Ray may take to say who holds resources."""
+_MOST_LISTED = 10_000
+"""As many actors as Ray lists at once."""
 _HEAD_SILENCE_S = 45.0
 """After how long a run ends in order; after 60 s Ray ends its process without a word."""
 _STARTS = 3
@@ -167,6 +172,23 @@ class RayExecutor(Executor):
 
     def _follow(self, host: RayHost) -> None:
         self._exits.follow(*ray.get(host.call("process", control=True)))
+
+    def held_by_others(self) -> list[str]:
+        """Ask Ray's dashboard, where the cluster has one."""
+        if self.fixed:
+            return []
+        from ray.util.state import list_actors, list_jobs
+        from ray.util.state.exception import RayStateApiException
+
+        context = ray.get_runtime_context()
+        asked: dict[str, Any] = {"address": context.gcs_address, "timeout": _STATE_LIMIT_S}
+        asked |= {"limit": _MOST_LISTED, "raise_on_missing_output": False, "detail": True}
+        try:
+            actors = list_actors(filters=[("state", "=", "ALIVE")], **asked)
+            drivers = {job.job_id: job.driver_info for job in list_jobs(**asked)}
+        except (RayStateApiException, OSError, ValueError, RuntimeError):
+            return []
+        return in_words(actors, drivers, context.get_job_id(), get_node_ip_address())
 
     def wait(self, refs: Collection[Ref], timeout_s: float) -> list[Ref]:
         """Return those that are ready."""

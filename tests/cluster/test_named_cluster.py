@@ -7,6 +7,7 @@ process of the tests; see `helpers/ray_cluster.py`.
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
@@ -187,6 +188,26 @@ def test_two_nodes_share_the_work_and_one_may_be_lost(
         kinds = {f["kind"] for f in manifest(root)["worker_failures"]["listed"]}
         assert kinds == ({"lost with its node"} if lost else set())
     assert boards[0] == boards[1]
+
+
+@pytest.mark.slow
+def test_a_driver_that_waits_for_a_frozen_one_says_so(
+    cluster: RayCluster, tmp_path: Path
+) -> None:
+    frozen = trial(cluster, tmp_path / "frozen")
+    try:
+        wait_for(frozen, tmp_path / "frozen.log", "call")
+        frozen.send_signal(signal.SIGSTOP)
+        waiting = trial(cluster, tmp_path / "waiting")
+        gate_of(tmp_path / "waiting").touch()
+        wait_for(waiting, tmp_path / "waiting" / "run.log", f"process {frozen.pid} on")
+        log = (tmp_path / "waiting" / "run.log").read_text()
+        assert "2 CPU" in log
+        assert "which is stopped" in log
+    finally:
+        frozen.kill()
+    assert waiting.communicate(timeout=240)[0]
+    assert waiting.returncode == 0
 
 
 PRIVATE_FOLDERS = """

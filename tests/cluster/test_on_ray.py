@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from faults import command, disturbed, undisturbed
@@ -32,7 +33,7 @@ from trial import (
     writer,
 )
 
-from plait.cluster.executors import exits, on_ray, probe
+from plait.cluster.executors import exits, holders, on_ray, probe
 from plait.cluster.executors.base import ClusterError
 from plait.cluster.lock import self_description
 from plait.cluster.plan import EngineOptions, Evaluation, Plan, evaluations
@@ -249,6 +250,25 @@ def test_a_process_of_another_system_is_not_asked_about() -> None:
 def kernel_tells() -> bool:
     release = tuple(map(int, platform.release().split("-")[0].split(".")[:2]))
     return platform.system() == "Linux" and release >= (6, 15)
+
+
+def test_who_holds_the_resources_of_a_cluster_is_said_by_driver(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(holders, "is_stopped", lambda pid: pid in (8, 9))
+    holds = [("01", {"CPU": 2.0}), ("02", {"CPU": 1.0, "GPU": 1.0}), ("02", {"GPU": 0.5})]
+    holds += [("03", {}), ("04", {"CPU": 8.0}), ("05", {"CPU": 1.0}), ("06", {"GPU": 1.0})]
+    actors = [SimpleNamespace(job_id=j, required_resources=r) for j, r in holds]
+    known = {"02": SimpleNamespace(pid="7", node_ip_address="10.0.0.1")}
+    known["05"] = SimpleNamespace(pid="8", node_ip_address="10.0.0.1")
+    known["06"] = SimpleNamespace(pid="9", node_ip_address="10.0.0.2")
+    lines = holders.in_words(actors, known, "04", "10.0.0.1")
+    assert lines == [
+        "2 CPU by job 01",
+        "1.5 GPU, 1 CPU by process 7 on 10.0.0.1",
+        "1 CPU by process 8 on 10.0.0.1, which is stopped",
+        "1 GPU by process 9 on 10.0.0.2",
+    ]
 
 
 def test_a_ray_that_a_run_starts_for_itself_never_grows(

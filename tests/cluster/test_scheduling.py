@@ -16,7 +16,7 @@ import pytest
 from stages import Writer
 from trial import LIGHT, Witness, as_asked, outcomes, painter, plan_of, run, sample, writer
 
-from plait.cluster.executors.base import HostLost
+from plait.cluster.executors.base import Executor, HostLost
 from plait.cluster.executors.simulated import (
     SimulatedExecutor,
     SimulatedHost,
@@ -459,14 +459,18 @@ class Reserved(Told):
 
 
 def test_resources_that_others_hold_are_waited_for_while_own_workers_may_free_some(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a cluster that is shared, what a node has in all says little."""
+    monkeypatch.setattr(Executor, "held_by_others", lambda self: ["1 GPU by process 7"])
     plan = job(30, GPU, GPU, own=False)
     speeds = Reserved(record_s=20.0)
     made = ran(plan, tmp_path, node(2), speeds=speeds, placement_timeout_s=60.0)
     assert made.result.counts["scored"] == 30
-    assert any("waits for resources" in notice for notice in made.witness.notices)
+    notices = made.witness.notices
+    assert any("waits for resources" in notice for notice in notices)
+    (held,) = (notice for notice in notices if "1 GPU by process 7" in notice)
+    assert "waits for 1 GPU" in held
 
 
 # -------------------------------------------------------------- deaths, silence, limits
