@@ -287,7 +287,6 @@ def _measured(one: Pixels, other: Pixels) -> ImageDifference:
     }
 
 
-@cache
 def lpips() -> tuple[Callable[[Pixels, Pixels], float] | None, str]:
     """Return LPIPS by torchmetrics, None without AlexNet's weights; and a remark.
 
@@ -299,6 +298,11 @@ def lpips() -> tuple[Callable[[Pixels, Pixels], float] | None, str]:
         return None, f"without LPIPS: torchvision's weights of AlexNet are not at {path}"
     if absent := [name for name in _OF_LPIPS if not is_installed(name)]:
         return None, f"without LPIPS: it needs {' and '.join(absent)}"
+    return _lpips_of_alexnet(), "LPIPS by AlexNet"
+
+
+@cache
+def _lpips_of_alexnet() -> Callable[[Pixels, Pixels], float]:
     import torch
     from torchmetrics.image.lpip import LearnedPerceptualImagePatchSimilarity
 
@@ -309,7 +313,7 @@ def lpips() -> tuple[Callable[[Pixels, Pixels], float] | None, str]:
         with torch.inference_mode():
             return float(network(*inputs))
 
-    return distance, "LPIPS by AlexNet"
+    return distance
 
 
 def _torch_hub() -> Path:

@@ -24,7 +24,6 @@ from plait.benchmarks.studies.diff import (
     answer_differences,
     answer_pair,
     image_difference,
-    lpips,
     remarks,
     run_difference,
     splitter_of,
@@ -138,7 +137,6 @@ def test_structure_is_that_of_torchmetrics_and_lpips_needs_weights_and_room(
             return (images[0] - images[1]).abs().max()
 
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
-    monkeypatch.setattr(diff, "lpips", lpips.__wrapped__)  # looked for each time
     monkeypatch.setattr(lpip, "LearnedPerceptualImagePatchSimilarity", Network)
     place = tmp_path / "hub" / "checkpoints" / "alexnet-owt-7be5be79.pth"
     one = noise(1, 192)
@@ -175,7 +173,6 @@ def test_weights_are_looked_for_where_torch_keeps_them(
     for name, value in places.items():
         monkeypatch.setenv(name, value)
     place = Path(hub.get_dir()) / "checkpoints" / AlexNet_Weights.DEFAULT.url.split("/")[-1]
-    monkeypatch.setattr(diff, "lpips", lpips.__wrapped__)
     assert diff.lpips()[1].endswith(f" {place}")
 
 
