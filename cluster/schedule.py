@@ -11,6 +11,7 @@ from typing import Any
 from plait.cluster.control import Request
 from plait.cluster.engine import Engine
 from plait.cluster.executors.base import Executor
+from plait.cluster.outlook import Outlook
 from plait.cluster.plan import DocumentRequest, EngineOptions, Plan, PlanItem, final_lookup
 from plait.cluster.records import Item, RecordRow, decode, encode
 from plait.cluster.stage_queue import MOST_UNREAD, FailedJobs, StageQueue
@@ -73,6 +74,10 @@ class Scheduler(Engine):
         self._requests: Iterator[DocumentRequest | PlanItem]
         self._requests = chain(plan.requests(), plan.comparisons)
         self._more_walks = True
+        stages = plan.stages
+        ordered = {s.digest: self._feeders.get(s.digest, ()) for s in stages}
+        self._outlook: Outlook = Outlook(ordered, len(plan))
+        self._foreseen = stages
         self._failed_now: set[str] = set()
         """Keys that failed under this command: only the next command tries them again."""
         self._spending = Spending(options.max_cost, options.shard)
@@ -189,7 +194,9 @@ class Scheduler(Engine):
             request = next(self._requests, None)
             if request is None:
                 self._more_walks = False
-            elif not isinstance(request, tuple):
+                continue
+            self._outlook.open_walk()
+            if not isinstance(request, tuple):
                 self._advance(Walker(request.walk()))
             elif not (
                 self.options.only_scorers

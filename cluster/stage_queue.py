@@ -68,8 +68,14 @@ class StageQueue:
     """Number of workers beyond which another could not be started."""
     asked_workers: int | None = None
     """Most workers that were asked for: by its placement, or since by a user."""
+    released_beyond: int | None = None
+    """Workers beyond which others give way to other stages, once they have no batch."""
     growing: bool = True
     """Whether more jobs may still come."""
+    expected: float | None = None
+    """How many; None where nothing tells."""
+    stands_for: float = 1.0
+    """Records that are computed for each of its jobs, in a forecast."""
     out: int = 0
     """Batches that were taken and have not come back."""
     patience_s: float = 0.0
@@ -124,6 +130,11 @@ class StageQueue:
         if not self._heap or self._retries or len(self._heap) >= self.limit:
             return 0.0
         return max(0.0, self._since + self.patience_s - self.now())
+
+    @property
+    def record_s(self) -> float | None:
+        """Seconds of one worker for a record; None before the first batch."""
+        return self.busy_s / self.computed if self.computed else None
 
     @property
     def backlog_s(self) -> float | None:

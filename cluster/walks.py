@@ -29,6 +29,8 @@ class Walker(Generic[T]):
     walk: Walk[T]
     pending: Pending | None = None
     missing: int = 0
+    steps: int = 0
+    """How often it has waited."""
 
     def advance(self, lookup: Lookup) -> Outcome[T] | None:
         """Continue as far as outcomes are known; the walk's outcome once it has ended."""
@@ -46,6 +48,7 @@ class Walker(Generic[T]):
             self.pending = Pending(jobs, list(missing.values()))
             self.missing = len(missing)
             if missing:
+                self.steps += 1
                 return None
             sent = [outcome for outcome in outcomes if outcome is not None]
 

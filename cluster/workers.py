@@ -123,8 +123,9 @@ class WorkerPool:
 
     def is_excess(self, replica: Replica) -> bool:
         """Return whether it is one more than its stage may have by now."""
-        most = replica.queue.asked_workers
-        return most is not None and replica in self._of[replica.queue][most:]
+        queue = replica.queue
+        limits = [m for m in (queue.asked_workers, queue.released_beyond) if m is not None]
+        return bool(limits) and replica in self._of[queue][min(limits) :]
 
     def refresh_nodes(self) -> None:
         """Read which nodes are alive, at most once a second."""

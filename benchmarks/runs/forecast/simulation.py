@@ -216,7 +216,7 @@ class _CountingEngine(Engine):
         return Skip("only counted") if job.key in self._counted else None
 
     def _keep(self, queue: StageQueue, receipt: Receipt) -> Iterable[str]:
-        self._counted |= receipt.rows.keys()
+        self._counted.update(receipt.rows)
         return receipt.rows
 
     def _keep_failures(self, queue: StageQueue, failed: FailedJobs) -> Iterable[str]:
