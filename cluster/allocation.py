@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from plait.cluster.estimates import Estimates
 from plait.cluster.outlook import Ahead
@@ -31,6 +31,8 @@ _FIRST_WORKERS_S = 1.0
 """Within which all workers are started that a stage has before it is timed."""
 _LEAST_SURPLUS = 0.1
 """Part of the workers of a stage that must be too many before any gives way."""
+_PLANNED_EVERY_S = 0.5
+"""How often it is computed how many workers stages should have."""
 _BATCHES_PER_WORKER = 16
 """Where no batch was timed yet, batches that must wait for each worker before a new one is
 worth its start,"""
@@ -61,7 +63,7 @@ class Allocator:
         self._coming: dict[str, Resources] = {}
         """What is free on each node once workers that are being stopped have ended, but
         for what stages wait for."""
-        self._seen_at = -math.inf
+        self._seen_at = self._planned_at = -math.inf
         self.ahead = Ahead()
         """The jobs that are to come."""
         self._estimates = Estimates((), pool.of, self.ahead, 0.0)
@@ -84,13 +86,11 @@ class Allocator:
         if not (is_new or may_serve) and pool.now() - self._seen_at < _EVERY_S:
             return []
         self._seen_at, pool.released = pool.now(), False
-        for replica in [r for r in pool.replicas if pool.is_excess(r)]:
+        for replica in [r for q in usable for r in pool.excess_of(q)]:
             if not replica.in_flight:
                 pool.stop(replica)
-        self._estimates = Estimates(usable, pool.of, self.ahead, pool.now())
-        gpus = sum(node.total.gpus for node in pool.nodes)
-        self._wanted = self._estimates.workers_for(gpus) or {}
-        self._idle = [r for r in pool.replicas if r.idle]
+        self._plan(usable)
+        self._idle = [r for q in usable if not q.pending for r in pool.of(q) if r.idle]
         self._coming = pool.coming()
         quiet = len(self._idle) == len(pool.replicas)
         due = {q for q in starved if quiet or _is_due(q)}
@@ -101,10 +101,20 @@ class Allocator:
             elif self._idle and _may_take_idle(queue, len(pool.of(queue))):
                 self._load_in_idle(queue, _is_finished)
         if not any(self._fits_somewhere(q) for q in due):
-            self._grow(q for q in usable if q not in starved and self._has_work(q))
+            self._grow(q for q in usable if self._may_grow(q))
             for queue in starved - due:
                 self._start(queue)
         return events
+
+    def _plan(self, queues: Sequence[StageQueue]) -> None:
+        """See anew how many workers stages should have, every now and then."""
+        now = self.pool.now()
+        is_new = any(queue not in self._estimates.load_s for queue in queues)
+        if is_new or now - self._planned_at >= _PLANNED_EVERY_S:
+            self._planned_at = now
+            self._estimates = Estimates(queues, self.pool.of, self.ahead, now)
+            gpus = sum(node.total.gpus for node in self.pool.nodes)
+            self._wanted = self._estimates.workers_for(gpus) or {}
 
     def _serve(self, queue: StageQueue) -> list[Event]:
         """Get a stage its first worker; stop idle ones for it, give it up in the end."""
@@ -121,9 +131,14 @@ class Allocator:
             return []
         return self._explain(queue, waited)
 
-    def _has_work(self, queue: StageQueue) -> bool:
-        """Whether jobs wait or will come that a worker on GPUs may be started for."""
-        return queue.pending > 0 or bool(queue.expected and queue.spec.placement.num_gpus)
+    def _may_grow(self, queue: StageQueue) -> bool:
+        """Whether jobs wait or will come that another worker may be started for.
+
+        A stage that gave up its room returns in time for the end of the run.
+        """
+        if queue.pending:
+            return bool(self.pool.of(queue)) or self._estimates.is_last_call(queue)
+        return bool(queue.expected and queue.spec.placement.num_gpus)
 
     def _grow(self, queues: Iterable[StageQueue]) -> None:
         """Give more workers to the stages with most to do for each of theirs."""
@@ -197,7 +212,8 @@ class Allocator:
         workers = len(self.pool.of(queue))
         if not queue.pending:
             return self._start(queue)
-        gain_s = self._seconds_each(queue, workers) - (self._estimates.load_s[queue] or 0.0)
+        gain_s = self._seconds_each(queue, max(1, workers))
+        gain_s -= self._estimates.load_s[queue] or 0.0
 
         def may_leave(replica: Replica) -> bool:
             other = replica.queue

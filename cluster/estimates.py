@@ -7,7 +7,7 @@ stages that were not measured yet.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -71,6 +71,8 @@ class Estimates:
         }
         self.overdue: set[StageQueue] = set()
         """Stages whose first batch takes longer than was expected."""
+        self.end_s = math.inf
+        """In how many seconds the run ends; infinite where stages take turns."""
         self.load_s = {q: self._load_time(q) for q in self._queues}
         """Seconds until a new worker of a stage is ready; None where nothing tells."""
         self.record_s = {q: self._record_time(q) for q in self._queues}
@@ -106,6 +108,11 @@ class Estimates:
             return None
         return record_s * (queue.pending + (queue.expected or 0.0))
 
+    def is_last_call(self, queue: StageQueue) -> bool:
+        """Whether one worker that is started now would be done by the end of the run."""
+        work_s, load_s = self.work_s(queue), self.load_s[queue]
+        return (work_s or 0.0) + (load_s or 0.0) + _EARLY_S >= self.end_s
+
     def workers_for(self, gpus: float) -> dict[StageQueue, int] | None:
         """Return how many workers let all stages on GPUs end soonest, of so many GPUs.
 
@@ -125,17 +132,21 @@ class Estimates:
                 soon = middle
             else:
                 wanted, late = fewer, middle
-        return {stage.queue: wanted[stage.queue] for stage in chains.stages if stage.is_due}
+        self.end_s = late
+        for stage in chains.stages:
+            if not stage.is_due:
+                wanted[stage.queue] = min(wanted[stage.queue], stage.workers)
+        return wanted
 
     def _is_timed(self, queue: StageQueue) -> bool:
         known = self.record_s[queue] is not None and self.load_s[queue] is not None
         return known and queue.need.gpus > 0 and not queue.spec.placement.remote
 
-    def loading_s(self, queue: StageQueue) -> list[float]:
-        """Return in how many seconds each worker of a stage is ready, in order."""
+    def count_ready(self, queue: StageQueue) -> Counter[int]:
+        """Return how many workers of a stage are ready in how many seconds, to a second."""
         load_s = self.load_s[queue] or 0.0
-        return sorted(
-            0.0 if r.state == "ready" else max(0.0, r.ordered + load_s - self._now)
+        return Counter(
+            0 if r.state == "ready" else max(0, round(r.ordered + load_s - self._now))
             for r in self._workers(queue)
         )
 
@@ -152,13 +163,24 @@ class _Stage:
     work_s: float
     load_s: float
     batch_s: float
-    loading_s: list[float]
-    """In how many seconds each of its workers is ready, in order."""
+    ready: list[tuple[int, int]]
+    """In how many seconds how many of its workers are ready, in order."""
     most: int
     """More workers would take longer to load than they would work."""
     starts_s: float = 0.0
     """In how many seconds its first job comes."""
     feeders: list[_Stage] = field(default_factory=list)
+
+    @property
+    def workers(self) -> int:
+        """How many it has."""
+        return sum(number for _, number in self.ready)
+
+    @property
+    def first_answer_s(self) -> float:
+        """In how many seconds it has made its first records."""
+        ready_s = self.ready[0][0] if self.ready else self.load_s
+        return max(self.starts_s, ready_s) + self.batch_s
 
     @property
     def is_due(self) -> bool:
@@ -174,24 +196,21 @@ class _Stage:
         """Return how many workers end by then; None where no number may do so."""
         if self.work_s <= 0.0:
             return 0
-        left_s = self.work_s
-        for number, loading_s in enumerate(self.loading_s):
-            if left_s <= 0.0:
-                return number
-            left_s -= self._time_until(end_s, loading_s)
-        workers = len(self.loading_s)
-        if left_s <= 0.0:
-            return workers
-        each_s = self._time_until(end_s, self.load_s)
-        if each_s <= 0.0:
-            return None
-        workers += math.ceil(left_s / each_s)
-        return workers if workers <= self.most else None
+        left_s, workers = self.work_s, 0
+        groups = [*self.ready, (self.load_s, max(0, self.most - self.workers))]
+        for ready_s, number in groups:
+            each_s = self._time_until(end_s, ready_s)
+            if left_s <= each_s * number:
+                return workers + math.ceil(left_s / each_s)
+            left_s -= each_s * number
+            workers += number
+        return None
 
-    def _time_until(self, end_s: float, loading_s: float) -> float:
+    def _time_until(self, end_s: float, ready_s: float) -> float:
         """Return for how long a worker computes, in halves of a batch."""
-        seconds, half_s = end_s - max(self.starts_s, loading_s), self.batch_s / 2
-        return half_s * (seconds // half_s) if half_s > 0 else max(0.0, seconds)
+        seconds = max(0.0, end_s - max(self.starts_s, ready_s))
+        half_s = self.batch_s / 2
+        return half_s * (seconds // half_s) if half_s > 0 else seconds
 
 
 class _Chains:
@@ -204,7 +223,7 @@ class _Chains:
             fed_by = (by_digest.get(digest) for digest in estimates.feeders(queue))
             stage.feeders = [f for f in fed_by if f is not None]
             if not (queue.pending or queue.out) and stage.feeders:
-                stage.starts_s = min(map(_first_answer_s, stage.feeders))
+                stage.starts_s = min(f.first_answer_s for f in stage.feeders)
             by_digest[queue.spec.digest] = stage
         self.stages = list(by_digest.values())
 
@@ -247,13 +266,9 @@ def _stage_of(estimates: Estimates, queue: StageQueue) -> _Stage:
         work_s=waiting_s + record_s * queue.out * queue.limit / 2,
         load_s=load_s,
         batch_s=record_s * queue.limit,
-        loading_s=estimates.loading_s(queue),
+        ready=sorted(estimates.count_ready(queue).items()),
         most=min(limit for limit in limits if limit is not None),
     )
-
-
-def _first_answer_s(stage: _Stage) -> float:
-    return max(stage.starts_s, min(stage.loading_s, default=stage.load_s)) + stage.batch_s
 
 
 def _lead_s(feeder: _Stage, fed: _Stage, workers: int) -> float:
