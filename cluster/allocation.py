@@ -10,8 +10,10 @@ from __future__ import annotations
 import heapq
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
+from plait.cluster.estimates import Estimates
+from plait.cluster.outlook import Ahead
 from plait.cluster.placement import Resources, best_node
 from plait.cluster.replica import Replica
 from plait.cluster.stage_queue import StageQueue
@@ -25,6 +27,12 @@ _LOADS_TO_RETURN = 10
 """Work that is worth room for a stage which gave it up, in times of its loading."""
 _EVERY_S = 0.1
 """How often it is seen whether stages need more workers."""
+_FIRST_WORKERS_S = 1.0
+"""Within which all workers are started that a stage has before it is timed."""
+_LEAST_SURPLUS = 0.1
+"""Part of the workers of a stage that must be too many before any gives way."""
+_PLANNED_EVERY_S = 0.5
+"""How often it is computed how many workers stages should have."""
 _BATCHES_PER_WORKER = 16
 """Where no batch was timed yet, batches that must wait for each worker before a new one is
 worth its start,"""
@@ -55,7 +63,12 @@ class Allocator:
         self._coming: dict[str, Resources] = {}
         """What is free on each node once workers that are being stopped have ended, but
         for what stages wait for."""
-        self._seen_at = -math.inf
+        self._seen_at = self._planned_at = -math.inf
+        self.ahead = Ahead()
+        """The jobs that are to come."""
+        self._estimates = Estimates((), pool.of, self.ahead, 0.0)
+        self._wanted: dict[StageQueue, int] = {}
+        """How many workers let the run end soonest, by the stage."""
 
     def allocate(self, queues: Iterable[StageQueue]) -> list[Event]:
         """Start and stop workers as needed; events where a stage had to be given up.
@@ -65,17 +78,19 @@ class Allocator:
         """
         pool = self.pool
         pool.refresh_nodes()
-        waiting = [q for q in queues if q.pending and q.unusable is None]
+        usable = [q for q in queues if q.unusable is None]
+        waiting = [q for q in usable if q.pending]
         starved = {q for q in waiting if not pool.of(q)}
         is_new = any(q.waiting_since is None for q in starved)
         may_serve = pool.released and any(map(_is_due, starved))
         if not (is_new or may_serve) and pool.now() - self._seen_at < _EVERY_S:
             return []
         self._seen_at, pool.released = pool.now(), False
-        for replica in [r for r in pool.replicas if pool.is_excess(r)]:
+        for replica in [r for q in usable for r in pool.excess_of(q)]:
             if not replica.in_flight:
                 pool.stop(replica)
-        self._idle = [r for r in pool.replicas if r.idle]
+        self._plan(usable)
+        self._idle = [r for q in usable if not q.pending for r in pool.of(q) if r.idle]
         self._coming = pool.coming()
         quiet = len(self._idle) == len(pool.replicas)
         due = {q for q in starved if quiet or _is_due(q)}
@@ -83,13 +98,23 @@ class Allocator:
         for queue in sorted(waiting, key=lambda q: q.rank):
             if queue in due:
                 events += self._serve(queue)
-            elif _is_worth_another(queue, len(pool.of(queue)), idle=True):
+            elif self._idle and _may_take_idle(queue, len(pool.of(queue))):
                 self._load_in_idle(queue, _is_finished)
         if not any(self._fits_somewhere(q) for q in due):
-            self._grow(q for q in waiting if q not in starved)
+            self._grow(q for q in usable if self._may_grow(q))
             for queue in starved - due:
                 self._start(queue)
         return events
+
+    def _plan(self, queues: Sequence[StageQueue]) -> None:
+        """See anew how many workers stages should have, every now and then."""
+        now = self.pool.now()
+        is_new = any(queue not in self._estimates.load_s for queue in queues)
+        if is_new or now - self._planned_at >= _PLANNED_EVERY_S:
+            self._planned_at = now
+            self._estimates = Estimates(queues, self.pool.of, self.ahead, now)
+            gpus = sum(node.total.gpus for node in self.pool.nodes)
+            self._wanted = self._estimates.workers_for(gpus) or {}
 
     def _serve(self, queue: StageQueue) -> list[Event]:
         """Get a stage its first worker; stop idle ones for it, give it up in the end."""
@@ -106,28 +131,96 @@ class Allocator:
             return []
         return self._explain(queue, waited)
 
+    def _may_grow(self, queue: StageQueue) -> bool:
+        """Whether jobs wait or will come that another worker may be started for.
+
+        A stage that gave up its room returns in time for the end of the run.
+        """
+        if queue.pending:
+            return bool(self.pool.of(queue)) or self._estimates.is_last_call(queue)
+        return bool(queue.expected and queue.spec.placement.num_gpus)
+
     def _grow(self, queues: Iterable[StageQueue]) -> None:
         """Give more workers to the stages with most to do for each of theirs."""
-        workers = {q: len(self.pool.of(q)) for q in queues}
+        workers, missing = {q: len(self.pool.of(q)) for q in queues}, 0.0
 
         def entry(queue: StageQueue) -> tuple[float, int, int, StageQueue]:
-            each_s = _seconds_each(queue, workers[queue])
+            each_s = self._seconds_each(queue, workers[queue])
             return -each_s, workers[queue], queue.rank, queue
 
+        for queue in workers:
+            queue.released_beyond = None
         heap = list(map(entry, workers))
         heapq.heapify(heap)
+        filled = []
         while heap:
             queue = heapq.heappop(heap)[-1]
-            if _is_worth_another(queue, workers[queue]) and self._get_another(queue):
-                workers[queue] += 1
-                heapq.heappush(heap, entry(queue))
+            if self._is_worth_another(queue, workers[queue]):
+                if self._get_another(queue):
+                    workers[queue] += 1
+                    heapq.heappush(heap, entry(queue))
+                elif queue in self._wanted:
+                    missing += (self._wanted[queue] - workers[queue]) * queue.need.gpus
+            elif queue in self._wanted:
+                filled.append(queue)
+        if missing:
+            self._release(missing)
+        else:
+            self._fill(filled)
+
+    def _release(self, missing: float) -> None:
+        """Have stages with too many workers give back so many GPUs, busy ones later."""
+        surplus = {q: len(self.pool.of(q)) - most for q, most in self._wanted.items()}
+        for queue in sorted(surplus, key=lambda q: (-surplus[q] * q.need.gpus, q.rank)):
+            workers = len(self.pool.of(queue))
+            if missing <= 0 or surplus[queue] < max(1, _LEAST_SURPLUS * workers):
+                return
+            leaving = min(surplus[queue], math.ceil(missing / queue.need.gpus))
+            queue.released_beyond = workers - leaving
+            missing -= leaving * queue.need.gpus
+
+    def _fill(self, queues: Iterable[StageQueue]) -> None:
+        """Give what is left to timed stages whose workers have most to do, one to each."""
+        for queue in sorted(queues, key=lambda q: -(q.backlog_s or 0.0)):
+            workers = len(self.pool.of(queue))
+            timed = queue.backlog_s is not None and queue.load_s is not None
+            if timed and _is_allowed(queue, workers) and _is_backlog_worth(queue, workers):
+                self._get_another(queue)
+
+    def _is_worth_another(self, queue: StageQueue, workers: int) -> bool:
+        """Whether one more worker beside so many lets the run end earlier."""
+        if not _is_allowed(queue, workers):
+            return False
+        if queue in self._wanted and queue.asked_workers is None:
+            return workers < self._wanted[queue] and not self._is_loading_first(queue)
+        return not workers or _is_backlog_worth(queue, workers)
+
+    def _is_loading_first(self, queue: StageQueue) -> bool:
+        """Whether a stage that was never timed soon will be, by the workers it has."""
+        workers = self.pool.of(queue)
+        if queue.computed or len(workers) < 2 or queue in self._estimates.overdue:
+            return False
+        return self.pool.now() - workers[1].ordered > _FIRST_WORKERS_S
+
+    def _seconds_each(self, queue: StageQueue, workers: int) -> float:
+        """How long its workers would take for all jobs; infinite if that is unknown."""
+        work_s = self._estimates.work_s(queue)
+        return math.inf if work_s is None or not workers else work_s / workers
 
     def _get_another(self, queue: StageQueue) -> bool:
         """Start one more worker, now or once others have ended."""
-        gain_s = _seconds_each(queue, len(self.pool.of(queue))) - (queue.load_s or 0.0)
+        workers = len(self.pool.of(queue))
+        if not queue.pending:
+            return self._start(queue)
+        gain_s = self._seconds_each(queue, max(1, workers))
+        gain_s -= self._estimates.load_s[queue] or 0.0
 
         def may_leave(replica: Replica) -> bool:
             other = replica.queue
+            if not other.computed and len(self.pool.of(other)) <= self._wanted.get(
+                other, 0
+            ):
+                return False  # it was loaded in time for jobs that come soon
             pays = gain_s > (other.load_s or math.inf)
             return _is_finished(replica) or (pays and self._may_leave(replica))
 
@@ -223,23 +316,30 @@ def _is_due(queue: StageQueue) -> bool:
     return queue.backlog_s > _LOADS_TO_RETURN * queue.load_s
 
 
-def _is_worth_another(queue: StageQueue, workers: int, *, idle: bool = False) -> bool:
-    """Whether enough jobs wait for one more worker, new or `idle`, beside its workers."""
-    placement = queue.spec.placement
+def _is_allowed(queue: StageQueue, workers: int) -> bool:
+    """Whether one more worker beside so many is allowed and can be started."""
     limits = (queue.asked_workers, queue.max_workers)
-    if placement.remote or any(most is not None and workers >= most for most in limits):
-        return False
-    at_once = queue.limit * placement.concurrency * workers
-    if queue.asked_workers is None and idle:
-        return queue.backlog > at_once * _BATCHES_PER_IDLE_WORKER
+    return not queue.spec.placement.remote and all(
+        most is None or workers < most for most in limits
+    )
+
+
+def _at_once(queue: StageQueue, workers: int) -> int:
+    return queue.limit * queue.spec.placement.concurrency * workers
+
+
+def _may_take_idle(queue: StageQueue, workers: int) -> bool:
+    """Whether enough jobs wait for an idle worker to load the stage."""
+    each = _BATCHES_PER_IDLE_WORKER if queue.asked_workers is None else 1
+    return _is_allowed(queue, workers) and queue.pending > _at_once(queue, workers) * each
+
+
+def _is_backlog_worth(queue: StageQueue, workers: int) -> bool:
+    """Whether the jobs that wait are worth one more worker."""
+    at_once = _at_once(queue, workers)
     if queue.asked_workers is not None:
-        return queue.backlog > at_once
-    if queue.backlog_s is None or queue.load_s is None:
+        return queue.pending > at_once
+    if queue.work_s is None or queue.load_s is None:
         batches = max(2, min(_BATCHES_PER_WORKER, _RECORDS_PER_WORKER // queue.limit))
-        return queue.backlog > at_once * batches
-    return queue.backlog > at_once and queue.backlog_s > queue.load_s * workers
-
-
-def _seconds_each(queue: StageQueue, workers: int) -> float:
-    """How long its workers would take for the waiting jobs; infinite if that is unknown."""
-    return math.inf if queue.backlog_s is None else queue.backlog_s / max(workers, 1)
+        return queue.pending > at_once * batches
+    return queue.pending > at_once and queue.work_s > queue.load_s * workers

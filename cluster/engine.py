@@ -6,6 +6,7 @@ differ in where walks come from and where records are kept; all else is here.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 
 from plait.cluster.allocation import Allocator
 from plait.cluster.executors.base import Executor, Ref
+from plait.cluster.outlook import Outlook
 from plait.cluster.plan import EngineOptions
 from plait.cluster.stage_queue import FailedJobs, StageQueue
 from plait.cluster.tracing.journal import SpanJournal
@@ -25,6 +27,10 @@ from plait.generators.buckets import AnyPath
 
 Known = tuple[str, Outcome[Any]]
 """The key of a record, and the outcome that it holds."""
+_LOOKED_EVERY_S = 0.5
+"""How often it is counted anew which jobs are to come."""
+_LEAST_EXPECTED = 0.5
+"""Jobs; fewer are none."""
 
 
 class Engine(ABC):
@@ -48,6 +54,11 @@ class Engine(ABC):
         self._waiting: dict[str, list[Walker[Any]]] = defaultdict(list)
         """By key, the walks that wait for a record."""
         self._refused: list[Event] = []
+        self._outlook: Outlook | None = None
+        """Of walks that are alike, so that stages are loaded before their jobs come,"""
+        self._foreseen: Sequence[StageSpec] = ()
+        """and all stages of these."""
+        self._looked_at = -math.inf
 
     @abstractmethod
     def _lookup(self, job: Job) -> Outcome[Any] | None:
@@ -67,9 +78,20 @@ class Engine(ABC):
 
     def _turn(self, timeout_s: float, *bells: Ref) -> None:
         """Give stages workers, workers batches, and walks what has come of them."""
+        self._look_ahead()
         self._handle(self._allocator.allocate(self._queues.values()))
         self._dispatch()
         self._handle(self._pool.collect(timeout_s, *bells))
+
+    def _look_ahead(self) -> None:
+        if self._outlook is None or self._now() - self._looked_at < _LOOKED_EVERY_S:
+            return
+        self._looked_at = self._now()
+        self._allocator.ahead = ahead = self._outlook.look()
+        for spec in self._foreseen:
+            jobs = ahead.jobs.get(spec.digest, 0.0)
+            if jobs >= _LEAST_EXPECTED or spec.digest in self._queues:
+                self._queue_of(spec).expected = jobs if jobs >= _LEAST_EXPECTED else 0.0
 
     def _dispatch(self) -> None:
         self._pool.dispatch()
@@ -80,7 +102,8 @@ class Engine(ABC):
         """Note to which stages `more` walks or their `feeders` may still give jobs."""
         busy = {d for d, queue in self._queues.items() if queue.pending or queue.out}
         for digest, queue in self._queues.items():
-            queue.growing = more or not busy.isdisjoint(feeders[digest])
+            fed = not busy.isdisjoint(feeders[digest])
+            queue.growing = more or (fed and queue.expected != 0.0)
 
     def _advance(self, walker: Walker[Any]) -> None:
         outcome = walker.advance(self._lookup)
@@ -94,6 +117,8 @@ class Engine(ABC):
         """Queue a job for a walk, unless it is queued for another."""
         is_queued = job.key in self._waiting
         self._waiting[job.key].append(walker)
+        if self._outlook is not None:
+            self._outlook.ask(job.spec.digest, walker.steps, is_new=not is_queued)
         if is_queued:
             return
         queue = self._queue_of(job.spec)
@@ -119,15 +144,19 @@ class Engine(ABC):
         refused, self._refused = self._refused, []
         for queue, outcome in (*events, *refused):
             if isinstance(outcome, Receipt):
-                self._deliver(self._keep(queue, outcome))
+                self._deliver(self._keep(queue, outcome), queue)
             else:
                 failed[queue.spec.digest] += outcome
         for digest, failed_jobs in failed.items():
             if failed_jobs:
-                self._deliver(self._keep_failures(self._queues[digest], failed_jobs))
+                queue = self._queues[digest]
+                self._deliver(self._keep_failures(queue, failed_jobs), queue)
 
-    def _deliver(self, outcomes: Iterable[Known]) -> None:
+    def _deliver(self, outcomes: Iterable[Known], queue: StageQueue) -> None:
+        digest, outlook = queue.spec.digest, self._outlook
         for key, outcome in outcomes:
-            for walker in self._waiting.pop(key, ()):
+            for number, walker in enumerate(self._waiting.pop(key, ())):
+                if outlook is not None:
+                    outlook.answer(digest, walker.steps, is_first=number == 0)
                 if walker.give(key, outcome):
                     self._advance(walker)

@@ -11,6 +11,7 @@ from typing import Any
 from plait.cluster.control import Request
 from plait.cluster.engine import Engine, Known
 from plait.cluster.executors.base import Executor
+from plait.cluster.outlook import Outlook
 from plait.cluster.plan import DocumentRequest, EngineOptions, Plan, PlanItem, final_lookup
 from plait.cluster.records import Item, RecordRow, decode, encode
 from plait.cluster.stage_queue import MOST_UNREAD, FailedJobs, StageQueue
@@ -81,9 +82,13 @@ class Scheduler(Engine):
         self._requests = chain(plan.requests(), plan.comparisons)
         self._more_walks = True
         self._existing = existing or {}
-        self._opened = self._open = 0
+        self._open = 0
         self._entries: set[StageQueue] = set()
         """Of the stages that walks ask for when they are opened."""
+        stages = plan.stages
+        ordered = {s.digest: self._feeders.get(s.digest, ()) for s in stages}
+        self._outlook: Outlook = Outlook(ordered, len(plan))
+        self._foreseen = stages
         self._failed_now: set[str] = set()
         """Keys that failed under this command: only the next command tries them again."""
         self._spending = Spending(options.max_cost, options.shard)
@@ -204,7 +209,7 @@ class Scheduler(Engine):
             if request is None:
                 self._more_walks = more = False
                 break
-            self._opened += 1
+            self._outlook.open_walk()
             if walk := self._walk_of(request):
                 self._open += 1
                 self._advance(Walker(walk))
@@ -212,8 +217,6 @@ class Scheduler(Engine):
         for queue in self._queues.values():
             if queue.requested > requested.get(queue, 0):
                 self._entries.add(queue)
-            unopened = len(self.plan) - self._opened
-            queue.ahead = queue.requested * unopened / max(1, self._opened)
         return more
 
     def _walk_of(self, request: DocumentRequest | PlanItem) -> Walk[Any] | None:

@@ -49,8 +49,6 @@ class StageQueue:
     """Most records in a batch; halved by every out-of-memory."""
     requested: int = 0
     """Jobs without a record that walks have asked for."""
-    ahead: float = 0.0
-    """Further ones that walks will ask for which are not open yet, as far as is known."""
     outcomes: Counter[str] = field(default_factory=Counter)
     """Outcomes of the jobs that have ended, under earlier commands too."""
     made: int = 0
@@ -72,8 +70,14 @@ class StageQueue:
     """Number of workers beyond which another could not be started."""
     asked_workers: int | None = None
     """Most workers that were asked for: by its placement, or since by a user."""
+    released_beyond: int | None = None
+    """Workers beyond which others give way to other stages, once they have no batch."""
     growing: bool = True
     """Whether more jobs may still come."""
+    expected: float | None = None
+    """How many; None where nothing tells."""
+    stands_for: float = 1.0
+    """Records that are computed for each of its jobs, in a forecast."""
     out: int = 0
     """Batches that were taken and have not come back."""
     patience_s: float = 0.0
@@ -123,11 +127,6 @@ class StageQueue:
         return len(self._heap) + again
 
     @property
-    def backlog(self) -> float:
-        """Jobs that are still to be sent, those of walks that are not open yet included."""
-        return self.pending + self.ahead
-
-    @property
     def total(self) -> int:
         """Jobs that are known to belong to this stage, those of earlier commands too."""
         return self.requested - self.made + self.outcomes.total()
@@ -140,9 +139,20 @@ class StageQueue:
         return max(0.0, self._since + self.patience_s - self.now())
 
     @property
+    def record_s(self) -> float | None:
+        """Seconds of one worker for a record; None before the first batch."""
+        return self.busy_s / self.computed if self.computed else None
+
+    @property
     def backlog_s(self) -> float | None:
-        """Seconds of one worker for its backlog; None before the first batch."""
-        return self.backlog * self.busy_s / self.computed if self.computed else None
+        """Seconds of one worker for the waiting jobs; None before the first batch."""
+        return None if self.record_s is None else self.record_s * self.pending
+
+    @property
+    def work_s(self) -> float | None:
+        """The same for the expected jobs too."""
+        record_s, jobs = self.record_s, self.pending + (self.expected or 0.0)
+        return None if record_s is None else record_s * jobs
 
     @property
     def oldest(self) -> str:

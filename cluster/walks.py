@@ -32,6 +32,8 @@ class Walker(Generic[T]):
     """How many outcomes it waits for."""
     _outcomes: dict[str, Outcome[Any]] = field(default_factory=dict)
     """Those that are known of what it waits for, by key."""
+    steps: int = 0
+    """How often it has waited."""
 
     def advance(self, lookup: Lookup) -> Outcome[T] | None:
         """Continue as far as outcomes are known; the walk's outcome once it has ended."""
@@ -56,6 +58,7 @@ class Walker(Generic[T]):
             self.pending = Pending(jobs, list(missing.values()))
             self.missing = len(missing)
             if missing:
+                self.steps += 1
                 return None
 
     def give(self, key: str, outcome: Outcome[Any]) -> bool:

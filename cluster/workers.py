@@ -125,10 +125,10 @@ class WorkerPool:
         """Return the workers of a stage, without those that are being stopped."""
         return self._of[queue]
 
-    def is_excess(self, replica: Replica) -> bool:
-        """Return whether it is one more than its stage may have by now."""
-        most = replica.queue.asked_workers
-        return most is not None and replica in self._of[replica.queue][most:]
+    def excess_of(self, queue: StageQueue) -> Sequence[Replica]:
+        """Return the workers of a stage that are more than it may have by now."""
+        limits = [m for m in (queue.asked_workers, queue.released_beyond) if m is not None]
+        return self._of[queue][min(limits) :] if limits else ()
 
     def refresh_nodes(self) -> None:
         """Read which nodes are alive, at most once a second."""
@@ -257,7 +257,8 @@ class WorkerPool:
 
     def dispatch(self) -> None:
         """Send every ready worker as many batches as it may have in flight."""
-        ready = [r for r in self._roomy if r.queue.pending]
+        waiting = {queue for queue in self._of if queue.pending}
+        ready = [r for r in self._roomy if r.queue in waiting]
         refused: set[StageQueue] = set()
         """With nothing for a busy worker, and so for no other one."""
         for replica in sorted(ready, key=lambda r: len(r.in_flight)):
@@ -273,7 +274,7 @@ class WorkerPool:
 
         Return whether its stage has no batch for it.
         """
-        if replica.state != "ready" or self.is_excess(replica):
+        if replica.state != "ready" or replica in self.excess_of(replica.queue):
             return False
         queue, workers = replica.queue, len(self._of[replica.queue])
         depth = replica.depth(self._others_at_endpoint(replica)) if most is None else most

@@ -133,10 +133,15 @@ class History:
             moment = self.random.uniform(2.0, 90.0)
             self.world.at(moment, partial(self._disturb, fault))
         self.world.at(MOST_HOURS * 3600, self._overdue)
-        self._command_until(lambda result: self.world.pending() <= 1)
+        self._command_until(lambda result: self._is_calm())
         self._command()  # failures that may pass are tried again
         self._check()
         return self
+
+    def _is_calm(self) -> bool:
+        """Whether nothing more happens, once the hosts of the last command have ended."""
+        self.world.pass_time(1.0)
+        return self.world.pending() <= 1
 
     def _overdue(self) -> None:
         raise AssertionError(f"still not at its end after {MOST_HOURS:g} h")

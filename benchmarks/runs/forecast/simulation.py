@@ -23,6 +23,7 @@ from plait.cluster.counts import StageCount
 from plait.cluster.engine import Engine, Known
 from plait.cluster.executors.base import Executor
 from plait.cluster.executors.simulated import Speeds, World
+from plait.cluster.outlook import Outlook
 from plait.cluster.placement import Node, Resources
 from plait.cluster.plan import EngineOptions, Plan
 from plait.cluster.records import Item, RecordRow
@@ -268,6 +269,10 @@ class _CountingEngine(Engine):
         self._work = {w.spec.digest: w for w in work}
         self._specs = {w.spec.digest: _scaled(w.spec, scale) for w in work}
         self._counts = counts
+        self._scale = scale
+        feeders = {digest: w.feeders for digest, w in self._work.items()}
+        self._outlook: Outlook = Outlook(feeders, sum(counts.values()))
+        self._foreseen = list(self._specs.values())
         self._counted: set[str] = set()
         """Keys of the jobs that have ended."""
         self.workers = Counter[str]()
@@ -277,6 +282,7 @@ class _CountingEngine(Engine):
         """Turn until all jobs are counted."""
         for number in range(max(self._counts.values(), default=0)):
             for digest in (d for d, count in self._counts.items() if number < count):
+                self._outlook.open_walk()
                 self._advance(Walker(self._walk(digest, number)))
         feeders = {digest: w.feeders for digest, w in self._work.items()}
         while self._waiting:
@@ -301,13 +307,15 @@ class _CountingEngine(Engine):
         return _ONLY_COUNTED
 
     def _new_queue(self, spec: StageSpec) -> StageQueue:
-        return StageQueue(spec, list(self._work).index(spec.digest), self._now)
+        queue = StageQueue(spec, list(self._work).index(spec.digest), self._now)
+        queue.stands_for = self._scale
+        return queue
 
     def _lookup(self, job: Job) -> Outcome[Any] | None:
         return _ONLY_COUNTED if job.key in self._counted else None
 
     def _keep(self, queue: StageQueue, receipt: Receipt) -> Iterable[Known]:
-        self._counted |= receipt.rows.keys()
+        self._counted.update(receipt.rows)
         return [(key, _ONLY_COUNTED) for key in receipt.rows]
 
     def _keep_failures(self, queue: StageQueue, failed: FailedJobs) -> Iterable[Known]:

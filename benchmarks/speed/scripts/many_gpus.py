@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import random
 import sys
 import time
@@ -206,7 +207,7 @@ class Ran:
     seconds: float
     """Virtual."""
     ideal_s: float
-    """Virtual: the greater of the work over the GPUs, and of the longest chain."""
+    """Virtual: a lower bound, see `ideal_s`."""
     loading_gpu_s: float
     loading: float
     """Part of the time in which GPUs load or compute."""
@@ -282,8 +283,6 @@ def ran(plan: Plan, gpus: int, *, coming_and_going: bool) -> Ran:
     if scheduler.finished != {OutcomeName.DONE: len(plan)}:
         raise RuntimeError(f"of {len(plan)} documents came {scheduler.finished}")
     present = gpus - cluster.lost_gpus(world.now)
-    by_work = sum(work_of(plan, speeds, made)) / present
-    by_chain = max(chains_of(plan, speeds))
     return Ran(
         gpus=gpus,
         coming_and_going=coming_and_going,
@@ -291,38 +290,107 @@ def ran(plan: Plan, gpus: int, *, coming_and_going: bool) -> Ran:
         systems=len(plan.systems),
         records=sum(made.values()),
         seconds=world.now,
-        ideal_s=max(by_work, by_chain),
+        ideal_s=ideal_s(plan, present, speeds, made),
         loading_gpu_s=speeds.gpu_s["load"],
         loading=speeds.gpu_s["load"] / sum(speeds.gpu_s.values()),
         cpu_ms=1000 * cpu_s / sum(made.values()),
     )
 
 
-def work_of(
-    plan: Plan, speeds: PublishedSpeeds, made: Mapping[str, int]
-) -> Iterator[float]:
-    """Yield the GPU-seconds of each stage, with one load of it."""
+def ideal_s(
+    plan: Plan, gpus: float, speeds: PublishedSpeeds, made: Mapping[str, int]
+) -> float:
+    """Return a time that no schedule can be shorter than, on so many GPUs.
+
+    In a run of T seconds a worker of a stage computes for at most T - a - b: `a` is when it
+    has loaded and the first record can be there, `b` what the last record still needs. So
+    W seconds of work take k = ceil(W / (T - a - b)) workers, each of which loads for L
+    seconds, and GPUs are held for g (W + k L), g being those of one worker. T is the least
+    for which these add up to no more than T times all GPUs.
+    """
+    windows = list(windows_of(plan, speeds))
+    soon = max(window.least_s for window in windows)
+
+    def held_s(seconds: float) -> float:
+        return sum(window.held_s(seconds, speeds, made) for window in windows)
+
+    late = soon + 1.0
+    while held_s(late) > gpus * late:
+        late *= 2
+    while late - soon > 0.01:
+        middle = (soon + late) / 2
+        if held_s(middle) > gpus * middle:
+            soon = middle
+        else:
+            late = middle
+    return late
+
+
+@dataclass(frozen=True)
+class Window:
+    """When a stage can compute at best, in seconds from the start and before the end."""
+
+    spec: StageSpec
+    load_s: float
+    opens_s: float
+    """Its first worker has loaded, and its first record can be there."""
+    closes_s: float
+    """For so long the last record still needs other stages."""
+
+    @property
+    def least_s(self) -> float:
+        """Time for any record."""
+        return self.opens_s + self.closes_s
+
+    def held_s(
+        self, seconds: float, speeds: PublishedSpeeds, made: Mapping[str, int]
+    ) -> float:
+        """Return the least GPU-seconds that its workers take in a run of so many."""
+        work_s = speeds.seconds(self.spec, "run_all", made[self.spec.name])
+        open_s = seconds - self.least_s
+        workers = math.ceil(work_s / open_s) if open_s > 0 else inf
+        return (work_s + workers * self.load_s) * self.spec.placement.num_gpus
+
+
+def windows_of(plan: Plan, speeds: PublishedSpeeds) -> Iterator[Window]:
+    """Yield the window of each stage: the earliest and the latest of all its uses.
+
+    Stages load side by side. An answer may have no image, and is scored all the same.
+    """
+    opens: dict[str, float] = {}
+    closes: dict[str, float] = {}
+    scored_s = max(
+        sum(speeds.seconds(spec, "run_all", 1) for spec in scorer.stages)
+        for scorer in plan.scorers
+    )
+
+    def note(spec: StageSpec, opens_s: float, closes_s: float) -> None:
+        digest = spec.digest
+        opens[digest] = min(opens_s, opens.get(digest, inf))
+        closes[digest] = min(closes_s, closes.get(digest, inf))
+
+    answered_s = inf
+    for system in plan.systems:
+        at = 0.0
+        for spec in system.stages:
+            ready_s = max(at, loading_s(spec, speeds))
+            at = ready_s + speeds.seconds(spec, "run_all", 1)
+            note(spec, ready_s, scored_s)
+            answered_s = min(answered_s, at)
+    for scorer in plan.scorers:
+        at = answered_s
+        for spec in scorer.stages:
+            ready_s = max(at, loading_s(spec, speeds))
+            at = ready_s + speeds.seconds(spec, "run_all", 1)
+            note(spec, ready_s, 0.0)
     for spec in plan.stages:
-        records = speeds.seconds(spec, "run_all", made[spec.name])
-        yield (records + loading_s(spec, speeds)) * spec.placement.num_gpus
+        load_s = loading_s(spec, speeds)
+        yield Window(spec, load_s, opens[spec.digest], closes[spec.digest])
 
 
 def loading_s(spec: StageSpec, speeds: PublishedSpeeds) -> float:
     """Return how long a new worker of a stage takes to be ready."""
     return sum(speeds.seconds(spec, name, 0) for name in ("describe", "load"))
-
-
-def chains_of(plan: Plan, speeds: PublishedSpeeds) -> Iterator[float]:
-    """Yield the seconds for one document of each system and its scores, alone.
-
-    Stages load side by side, and each is waited for only where it is not ready in time.
-    """
-    for system, scorer in product(plan.systems, plan.scorers):
-        at = 0.0
-        for spec in (*system.stages, *scorer.stages):
-            ready = max(at, loading_s(spec, speeds))
-            at = ready + speeds.seconds(spec, "run_all", 1)
-        yield at
 
 
 # ----------------------------------------------------------------------------- a report
@@ -360,8 +428,11 @@ def _notes() -> Iterator[str]:
         "simulation's."
     )
     yield (
-        "Ideal: the greater of the GPU-seconds of all records and of one load of each "
-        "stage, over the GPUs that were there, and of the longest chain with its loading."
+        "Ideal: the least time T in which the GPUs that were there can hold all work and "
+        "its loading. A stage with W seconds of work, ready after a seconds at best and "
+        "followed by b seconds, takes k = ceil(W / (T - a - b)) workers, each of which "
+        "loads for L seconds: g (W + k L) GPU-seconds for g GPUs a worker. No schedule is "
+        "shorter, whatever it knows."
     )
     yield (
         f"{GPUS_PER_NODE} GPUs a node. Coming and going: a node stays {STAY_S / 60:g} min "
