@@ -16,7 +16,7 @@ from plait.cluster.replica import Replica
 from plait.cluster.workers import WorkerPool
 
 SEEDS, AT_A_TIME = 100, 20
-MOST_SEEDS = 60
+MOST_SEEDS = 120
 """Within so many of them every defect is found."""
 
 
