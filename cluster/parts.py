@@ -67,6 +67,16 @@ class DamagedPart(StoreError):
         )
 
 
+class PartGone(StoreError):
+    """A part is no longer there."""
+
+    def __init__(self, part: str) -> None:
+        super().__init__(
+            f"part {part} is gone: another command has changed the run meanwhile; run the "
+            "same command again"
+        )
+
+
 def write_part(folder: AnyPath, table: pa.Table) -> AnyPath:
     """Commit `table` as one new part of `folder`; StoreError when the disk refuses."""
     # About 1 MiB each: reading one image reads its whole group.
@@ -325,7 +335,7 @@ _opened = lru_cache(maxsize=64)(OpenPart.of)
 def read_cell(part: str, row: int, column: str) -> Any:
     """Return one value of a part, reading only its row group of its column.
 
-    Raises DamagedPart, and StoreError for a part that is gone or cannot be read.
+    Raises DamagedPart, PartGone, and StoreError for a part that cannot be read.
     """
     try:
         with _one_reader, reading(part):
@@ -337,15 +347,7 @@ def read_cell(part: str, row: int, column: str) -> Any:
             value = table.column(0)[row - int(opened.starts[group])].as_py()
             return value[column.partition(".")[2]] if "." in column else value
     except FileNotFoundError:
-        raise gone(part) from None
-
-
-def gone(part: str) -> StoreError:
-    """Return the error for a part that is no longer there."""
-    return StoreError(
-        f"part {part} is gone: another command has changed the run meanwhile; run the "
-        "same command again"
-    )
+        raise PartGone(part) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -27,10 +27,12 @@ import pyarrow as pa
 from plait.cluster.parts import (
     Blocks,
     DamagedPart,
+    PartGone,
     StoreError,
     ValueCache,
     forget_open_parts,
     parts_in,
+    read_blocks,
     read_cell,
     read_parts,
     read_rows,
@@ -72,6 +74,7 @@ __all__ = [
 ]
 
 _SMALL_PART_BYTES = 32 << 20
+_MOST_SMALL_PARTS = 64
 _COMPACTED_PART_BYTES = 256 << 20
 _STALE_TEMPORARY_S = 3600.0
 _MOST_LOOKS = 5
@@ -108,14 +111,66 @@ def with_bytes(blob: Blob) -> Blob:
 
 
 def _stored(part: str, cell_name: str, digest: str) -> bytes:
-    row, column, *item = cell_name.split("#")
-    cell = read_cell(part, int(row), column)
+    place, column, *item = cell_name.split("#")
+    row, _, key = place.partition("@")
+    try:
+        cell = read_cell(part, int(row), column)
+    except PartGone:
+        # It may have been joined with others since the place was noted.
+        found = find_record(any_path(part).parent, key) if key else None
+        if found is None:
+            raise
+        part, row = found.part, str(found.row)
+        cell = read_cell(part, found.row, column)
     with reading(part):
         data: Any = cell[int(item[0])] if item else cell
         data = data["bytes"] if isinstance(data, dict) else data
     if not isinstance(data, bytes) or hashlib.sha256(data).hexdigest() != digest:
         raise DamagedPart(part, f"{column} of record {row} has another digest")
     return data
+
+
+class _Found(NamedTuple):
+    part: str
+    row: int
+
+
+def find_record(folder: AnyPath, key: str) -> _Found | None:
+    """Return where the record of `key` is in the parts of a folder, the last written first.
+
+    Raises DamagedPart, StoreError.
+    """
+    wanted = KeyDigests.of(pa.array([key]))
+    for timed in reversed(_by_time(parts_in(folder))):
+        part = str(timed.part)
+        with contextlib.suppress(FileNotFoundError):
+            keys = _keys_of(part)
+            rows = np.flatnonzero((keys.high == wanted.high) & (keys.low == wanted.low))
+            if len(rows):
+                return _Found(part, int(rows[0]))
+    return None
+
+
+class _Timed(NamedTuple):
+    time: float
+    """When it was written, in seconds."""
+    part: AnyPath
+
+
+def _by_time(parts: Iterable[AnyPath]) -> list[_Timed]:
+    """Those of parts that are there, the first written first."""
+    timed = list[_Timed]()
+    for part in parts:
+        with contextlib.suppress(FileNotFoundError):
+            timed.append(_Timed(part.stat().st_mtime, part))
+    return sorted(timed)
+
+
+@lru_cache(maxsize=32)
+def _keys_of(part: str) -> KeyDigests:
+    with reading(part):
+        tables = [table for _, table in read_blocks(any_path(part), ["key"])]
+        return KeyDigests.of(pa.concat_tables(tables).column("key").combine_chunks())
 
 
 class BlobReader:
@@ -225,7 +280,8 @@ class Store:
     A store that `repairs` sets damaged parts aside, so that their records are made again;
     a `strict` one raises DamagedPart; any other leaves them in place, counts their records
     as missing and names them in `damage`. Unless it raises, `on_notice` is called with a
-    message, by default one that writes to the terminal.
+    message, by default one that writes to the terminal. One that `joins` writes the parts
+    that a crash has left in great number as a few, while it reads them for the first time.
     """
 
     def __init__(
@@ -234,10 +290,11 @@ class Store:
         *,
         repairs: bool = False,
         strict: bool = False,
+        joins: bool = False,
         on_notice: Callable[[str], None] = _log.warning,
     ) -> None:
         self.root, self.on_notice = root, on_notice
-        self.repairs, self.strict = repairs, strict
+        self.repairs, self.strict, self.joins = repairs, strict, joins
         self.notices: list[str] = []
         """Messages about the state of the store."""
         self.damage: dict[str, DamagedPart] = {}
@@ -320,7 +377,8 @@ class Store:
         names = value_columns(spec.kind)
         reason, at, *light = self._values.read(place.part, place.row, names)
         outcome, fault, _ = place.status
-        return RecordRow(outcome, fault, reason, at, tuple(light), place.part, place.row)
+        where = place.part, place.row, place.key
+        return RecordRow(outcome, fault, reason, at, tuple(light), *where)
 
     def add(self, spec: StageSpec, rows: Mapping[str, RecordRow]) -> None:
         """Index records that a worker or the driver has just committed."""
@@ -373,9 +431,11 @@ class Store:
             try:
                 unread = (p for p in self.parts(spec) if str(p) not in index.whole)
                 new = [part for part in unread if str(part) not in self.damage]
+                if self.joins and not index.parts and len(new) > _MOST_SMALL_PARTS:
+                    new = self._join_unread(spec, index, new)
                 for part, read in read_parts(new, INDEXED):
-                    for first, digests, codes in self._heads(index, part, read):
-                        index.append(str(part), first, digests, codes)
+                    for head in self._heads(index, part, read):
+                        index.append(str(part), *head)
                     index.whole.add(str(part))
                 index.settle(partial(self._weigh, spec.kind, index))
             except FileNotFoundError:
@@ -392,6 +452,44 @@ class Store:
                 return
         raise self._changes(spec)
 
+    def _join_unread(
+        self, spec: StageSpec, index: RecordIndex, parts: list[AnyPath]
+    ) -> list[AnyPath]:
+        """Join the small ones of parts, index what comes of it, and return the others."""
+        sizes = {part: part.stat() for part in parts}
+        small = [p for p, about in sizes.items() if about.st_size < _SMALL_PART_BYTES]
+        small.sort(key=lambda part: (sizes[part].st_mtime, part))
+        joined_parts = set[AnyPath]()
+        for group in _groups(small):
+            heads = list[_Head]()
+            tables = self._read_once(spec, index, group, heads)
+            latest = int(sizes[group[-1]].st_mtime * 1e9)
+            joined = write_joined(self.folder(spec), SCHEMAS[spec.kind], tables, latest)
+            first = 0
+            for head in heads:
+                index.append(str(joined), first, head.digests, head.codes)
+                first += len(head.codes)
+            index.whole.add(str(joined))
+            unlink_all([part for part in group if part != joined])
+            joined_parts.update(group)
+        return [part for part in parts if part not in joined_parts]
+
+    def _read_once(
+        self,
+        spec: StageSpec,
+        index: RecordIndex,
+        parts: Sequence[AnyPath],
+        heads: list[_Head],
+    ) -> Iterator[pa.Table]:
+        """All records of parts; to `heads` comes what is indexed of them."""
+        for part, read in read_parts(parts):
+            pieces = _Pieces(read)
+            # Nothing of a part that is damaged, even where its first pieces are not.
+            if own := self._heads(index, part, pieces.read):
+                heads += own
+                with reading(str(part)):
+                    yield from (as_current(spec.kind, table) for table in pieces.tables)
+
     def _changes(self, spec: StageSpec) -> StoreError:
         return StoreError(f"{self.folder(spec)} changes while it is read; try again")
 
@@ -404,9 +502,9 @@ class Store:
 
     def _heads(
         self, index: RecordIndex, part: AnyPath, read: Callable[[], Blocks]
-    ) -> list[tuple[int, KeyDigests, Array]]:
+    ) -> list[_Head]:
         """Return what is indexed of a part; nothing where it is proved damaged."""
-        heads = []
+        heads = list[_Head]()
         try:
             with reading(str(part)):
                 for first, table in read():
@@ -414,7 +512,7 @@ class Store:
                         table.column(name).combine_chunks() for name in INDEXED
                     )
                     codes = index.codes.codes_of(outcome, fault)
-                    heads.append((first, KeyDigests.of(key), codes))
+                    heads.append(_Head(first, KeyDigests.of(key), codes))
         except DamagedPart as damage:
             self._go_on_or_repair(damage)
             index.forget([damage.part])
@@ -531,7 +629,7 @@ class Store:
                         rows.tolist(), *columns, strict=True
                     ):
                         values = outcome, fault, reason, at, tuple(light)
-                        yield key, RecordRow(*values, str(part), i)
+                        yield key, RecordRow(*values, str(part), i, key)
             except DamagedPart as damage:
                 self.go_on_without(damage, _UNREAD)
 
@@ -539,14 +637,21 @@ class Store:
         self, spec: StageSpec, part: AnyPath, read: Callable[[], Blocks]
     ) -> Iterator[tuple[Array, pa.Table]]:
         """The records of a part that are not superseded, with their rows, in pieces."""
-        index = self._index(spec)
+        return self._rows_of(spec, part, read, current=True)
+
+    def _rows_of(
+        self, spec: StageSpec, part: AnyPath, read: Callable[[], Blocks], *, current: bool
+    ) -> Iterator[tuple[Array, pa.Table]]:
         with reading(str(part)):
             for first, table in read():
+                if not current:
+                    yield first + np.arange(table.num_rows), table
+                    continue
                 digests = KeyDigests.of(table.column("key").combine_chunks())
-                current = index.are_current(str(part), first, digests)
-                rows = first + np.flatnonzero(current)
+                ours = self._index(spec).are_current(str(part), first, digests)
+                rows = first + np.flatnonzero(ours)
                 whole = len(rows) == table.num_rows
-                yield rows, table if whole else table.filter(pa.array(current))
+                yield rows, table if whole else table.filter(pa.array(ours))
 
     def sweep(self) -> None:
         """Remove temporary files that a crash left behind."""
@@ -583,27 +688,90 @@ class Store:
             ) from error
 
     def _join(self, spec: StageSpec, parts: list[AnyPath]) -> None:
-        moved: list[tuple[str, Array, KeyDigests]] = []
+        unlink_all(self.take_over(self.write_joined(spec, parts, current=True)))
+
+    def write_joined(
+        self, spec: StageSpec, parts: Sequence[AnyPath], *, current: bool = False
+    ) -> JoinedPart:
+        """Write the records of `parts` as one; only those that are `current`, if asked.
+
+        Changes nothing in this store, and may be called by another thread, then for all
+        records. Raises DamagedPart, StoreError, FileNotFoundError.
+        """
+        moves: list[_Move] = []
+        ordered = _by_time(parts)
+        if not ordered:
+            raise FileNotFoundError("none of the parts is there any more")
 
         def tables() -> Iterator[pa.Table]:
-            for part, read in read_parts(parts):
-                for rows, table in self._current(spec, part, read):
+            for part, read in read_parts([timed.part for timed in ordered]):
+                for rows, table in self._rows_of(spec, part, read, current=current):
                     digests = KeyDigests.of(table.column("key").combine_chunks())
-                    moved.append((str(part), rows, digests))
+                    moves.append(_Move(str(part), rows, digests))
                     with reading(str(part)):
                         yield as_current(spec.kind, table)
 
-        latest = max(int(part.stat().st_mtime * 1e9) for part in parts)
+        latest = int(ordered[-1].time * 1e9)
         joined = write_joined(self.folder(spec), SCHEMAS[spec.kind], tables(), latest)
-        index, first = self._index(spec), 0
-        for part, rows, digests in moved:
-            index.move(part, rows, digests, str(joined), first)
-            first += len(rows)
-        index.whole.add(str(joined))
+        return JoinedPart(spec, joined, joined.stat().st_size, moves)
+
+    def take_over(self, joined: JoinedPart) -> list[AnyPath]:
+        """Note where joined records are now; the parts that are no longer needed."""
+        index, part = self._index(joined.spec), str(joined.part)
+        first, moved = 0, 0
+        for move in joined.moves:
+            moved += index.move(move.part, move.rows, move.digests, part, first)
+            first += len(move.rows)
+        if moved == first:
+            # Others are read once more, where records are missed: the driver may not have
+            # been told of some.
+            index.whole.add(part)
         # Equal content has an equal name: the joined part may be one of them.
-        former = [part for part in parts if part != joined]
-        index.forget([str(part) for part in former])
-        unlink_all(former)
+        former = {move.part for move in joined.moves} - {part}
+        index.drop_parts(former)
+        return [any_path(name) for name in former]
+
+
+class _Pieces:
+    """What is read of a part, kept."""
+
+    def __init__(self, read: Callable[[], Blocks]) -> None:
+        self._read = read
+        self.tables: list[pa.Table] = []
+
+    def read(self) -> Blocks:
+        """Read it piece by piece."""
+        for first, table in self._read():
+            self.tables.append(table)
+            yield first, table
+
+
+class _Head(NamedTuple):
+    """What is indexed of some rows of a part."""
+
+    first: int
+    """The first row."""
+    digests: KeyDigests
+    codes: Array
+
+
+class _Move(NamedTuple):
+    """Rows of a part that are in a joined one, in this order."""
+
+    part: str
+    rows: Array
+    digests: KeyDigests
+
+
+class JoinedPart(NamedTuple):
+    """A part that was made of others."""
+
+    spec: StageSpec
+    part: AnyPath
+    size: int
+    """In bytes."""
+    moves: Sequence[_Move]
+    """What it is made of, in order."""
 
 
 def _groups(parts: list[AnyPath]) -> Iterator[list[AnyPath]]:
