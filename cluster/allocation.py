@@ -184,7 +184,8 @@ class Allocator:
         for queue in sorted(queues, key=lambda q: -(q.backlog_s or 0.0)):
             workers = len(self.pool.of(queue))
             timed = queue.backlog_s is not None and queue.load_s is not None
-            if timed and _is_allowed(queue, workers) and _is_backlog_worth(queue, workers):
+            is_worth = timed and _is_worth_loading(queue, workers, queue.backlog_s)
+            if is_worth and _is_allowed(queue, workers):
                 self._get_another(queue)
 
     def _is_worth_another(self, queue: StageQueue, workers: int) -> bool:
@@ -193,7 +194,7 @@ class Allocator:
             return False
         if queue in self._wanted and queue.asked_workers is None:
             return workers < self._wanted[queue] and not self._is_loading_first(queue)
-        return not workers or _is_backlog_worth(queue, workers)
+        return not workers or _is_worth_loading(queue, workers, queue.work_s)
 
     def _is_loading_first(self, queue: StageQueue) -> bool:
         """Whether a stage that was never timed soon will be, by the workers it has."""
@@ -334,12 +335,12 @@ def _may_take_idle(queue: StageQueue, workers: int) -> bool:
     return _is_allowed(queue, workers) and queue.pending > _at_once(queue, workers) * each
 
 
-def _is_backlog_worth(queue: StageQueue, workers: int) -> bool:
-    """Whether the jobs that wait are worth one more worker."""
+def _is_worth_loading(queue: StageQueue, workers: int, work_s: float | None) -> bool:
+    """Whether enough jobs wait, and take long enough, for one more worker to be loaded."""
     at_once = _at_once(queue, workers)
     if queue.asked_workers is not None:
         return queue.pending > at_once
-    if queue.work_s is None or queue.load_s is None:
+    if work_s is None or queue.load_s is None:
         batches = max(2, min(_BATCHES_PER_WORKER, _RECORDS_PER_WORKER // queue.limit))
         return queue.pending > at_once * batches
-    return queue.pending > at_once and queue.work_s > queue.load_s * workers
+    return queue.pending > at_once and work_s > queue.load_s * workers

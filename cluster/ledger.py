@@ -41,6 +41,8 @@ class PartLedger:
         self._written_s = time.monotonic()
         self._names = expected_parts(root)
         """Of the parts that should be there."""
+        self._removed: set[str] = set()
+        """Names of parts that were taken away: none is noted again, however late."""
         there = _names_there(root)
         if shard_folder is None:
             self._names |= there
@@ -58,7 +60,7 @@ class PartLedger:
 
     def add(self, parts: Iterable[str]) -> None:
         """Note parts that were committed, by their paths or names."""
-        new = {*map(_name_of, parts)} - self._names
+        new = {*map(_name_of, parts)} - self._names - self._removed
         self._names |= new
         self._lines += (f"+ {name}\n" for name in new)
         if time.monotonic() - self._written_s > _WRITTEN_EVERY_S:
@@ -68,6 +70,7 @@ class PartLedger:
         """Note parts that are about to be taken away."""
         former = {*map(_name_of, parts)} & self._names
         self._names -= former
+        self._removed |= former
         self._lines += (f"- {name}\n" for name in former)
         self.save()
 

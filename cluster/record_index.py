@@ -139,6 +139,10 @@ class KeyDigests(NamedTuple):
         halves = np.frombuffer(data, ">u8").reshape(-1, 2).astype(np.uint64)
         return cls(halves[:, 0].copy(), halves[:, 1].copy(), names)
 
+    def to_bytes(self) -> bytes:
+        """Return the 16 bytes of all keys, one after the other."""
+        return np.stack([self.high, self.low], axis=1).astype(">u8").tobytes()
+
     def at(self, chosen: Array) -> KeyDigests:
         """Return some of them."""
         return KeyDigests(self.high[chosen], self.low[chosen], self.names)
@@ -401,30 +405,52 @@ class RecordIndex:
             same = (rows.part[at] == number) & (rows.row[at] == first + which)
             current[which] = same
         if self._hidden:
-            halves = np.stack([digests.high, digests.low], axis=1).astype(">u8").tobytes()
+            halves = digests.to_bytes()
             for i in current.nonzero()[0].tolist():
                 current[i] = halves[16 * i : 16 * i + 16] not in self._hidden
         return current
 
-    def move(
-        self, former: str, rows: Array, digests: KeyDigests, to: str, row: int
-    ) -> None:
-        """Note that `rows` of part `former` are now in `to`, from `row`."""
-        self.fold()
+    def move(self, former: str, rows: Array, digests: KeyDigests, to: str, row: int) -> int:
+        """Note that `rows` of part `former` are now in `to`, from `row`.
+
+        Return how many of them are the records of their keys; others stay superseded.
+        """
         number, new = self._numbers.get(former, -1), self.number_of(to)
-        for bucket, chosen, position in self._located(digests.high, digests.low):
+        moved, left = 0, np.arange(len(rows))
+        if self._recent:
+            data, absent = digests.to_bytes(), list[int]()
+            for i, old_row in enumerate(rows.tolist()):
+                digest = data[16 * i : 16 * i + 16]
+                spot = self._recent.get(digest)
+                if spot is None:
+                    absent.append(i)
+                elif spot[:2] == (number, old_row):
+                    self._recent[digest] = new, row + i, spot[2]
+                    moved += 1
+            left = np.array(absent, np.int64)
+        others = digests.at(left)
+        for bucket, chosen, position in self._located(others.high, others.low):
             here = self._buckets[bucket]
             there = position >= 0
-            at, which = position[there], chosen[there]
+            at, which = position[there], left[chosen[there]]
             same = (here.part[at] == number) & (here.row[at] == rows[which])
             here.part[at[same]] = new
             here.row[at[same]] = row + which[same]
+            moved += int(same.sum())
+        return moved
+
+    def drop_parts(self, parts: Collection[str]) -> None:
+        """Forget the names of parts to which no record refers any more."""
+        self.whole -= set(parts)
+        for part in parts:
+            if part in self._numbers:
+                self.parts[self._numbers.pop(part)] = ""
 
     def forget(self, parts: Collection[str]) -> None:
         """Remove all records of some parts."""
         self.fold()
-        self.whole -= set(parts)
-        gone = [self._numbers.pop(part) for part in parts if part in self._numbers]
+        gone = [self._numbers[part] for part in parts if part in self._numbers]
+        self.drop_parts(parts)
         numbers = np.array(gone, np.uint32)
         for i, rows in enumerate(self._buckets):
             lost = np.isin(rows.part, numbers)

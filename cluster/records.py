@@ -136,6 +136,8 @@ class RecordRow(NamedTuple):
     part: str
     """Path of the Parquet part."""
     row: int
+    key: str = ""
+    """By which its bytes are found where its part is joined with others meanwhile."""
 
     @property
     def final(self) -> bool:
@@ -263,7 +265,7 @@ def rows_of(kind: Kind, table: pa.Table, part: str, first: int = 0) -> dict[str,
     for i, (key, outcome, fault, reason, at, *light) in enumerate(
         zip(*columns, strict=True), start=first
     ):
-        rows[key] = RecordRow(outcome, fault, reason, at, tuple(light), part, i)
+        rows[key] = RecordRow(outcome, fault, reason, at, tuple(light), part, i, key)
     return rows
 
 
@@ -277,7 +279,7 @@ def decode(kind: Kind, row: RecordRow) -> Outcome[Any]:
 
     Raises DamagedPart where the stored values are not valid.
     """
-    where, reason = f"{row.part}#{row.row}", row.reason or ""
+    where, reason = f"{row.part}#{row.row}@{row.key}", row.reason or ""
     if row.outcome == OutcomeName.FAILED:
         return Failure(reason, Fault(row.fault or Fault.ERROR))
     if row.outcome in _UNMADE:

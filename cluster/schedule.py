@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
+from plait.cluster.compaction import Compaction
 from plait.cluster.control import Request
 from plait.cluster.engine import Engine, Known
 from plait.cluster.executors.base import Executor
@@ -93,6 +94,8 @@ class Scheduler(Engine):
         """Keys that failed under this command: only the next command tries them again."""
         self._spending = Spending(options.max_cost, options.shard)
         self._spending.count_records(store, plan.stages)
+        # Other shards read the parts of this one.
+        self._compaction = Compaction(store, self._now) if options.shard is None else None
         self._shown = -math.inf
         self._began = self._now()
         self._paused_at: float | None = None
@@ -111,9 +114,13 @@ class Scheduler(Engine):
                 self._handle(self._stop_asking())
                 self._note_growth(self._feeders, more=self._more_walks)
                 self._turn(0.0 if opens_more else 0.1)
+                if self._compaction is not None:
+                    self._compaction.turn()
                 self._show()
         finally:
             self._pool.kill_all()
+            if self._compaction is not None:
+                self._compaction.close()
         self.on_turn(self.progress())
 
     def _stop_paying(self) -> list[Event]:
@@ -287,6 +294,8 @@ class Scheduler(Engine):
 
     def _count(self, queue: StageQueue, rows: Mapping[str, RecordRow]) -> list[Known]:
         """Count records that were made just now; their outcomes by key."""
+        if self._compaction is not None:
+            self._compaction.note(queue.spec, {row.part for row in rows.values()})
         outcomes: list[Known] = []
         for key, row in rows.items():
             outcome = decode(queue.spec.kind, row)

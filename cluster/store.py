@@ -17,9 +17,9 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +33,7 @@ from plait.cluster.parts import (
     ValueCache,
     forget_open_parts,
     parts_in,
+    read_blocks,
     read_cell,
     read_parts,
     read_rows,
@@ -111,14 +112,61 @@ def with_bytes(blob: Blob) -> Blob:
 
 
 def _stored(part: str, cell_name: str, digest: str) -> bytes:
-    row, column, *item = cell_name.split("#")
-    cell = read_cell(part, int(row), column)
+    place, column, *item = cell_name.split("#")
+    row, _, key = place.partition("@")
+    try:
+        cell = read_cell(part, int(row), column)
+    except MissingPart:
+        found = find_record(any_path(part).parent, key) if key else None
+        if found is None:
+            raise
+        part, row = str(found.part), str(found.row)
+        cell = read_cell(part, found.row, column)
     with reading(part):
         data: Any = cell[int(item[0])] if item else cell
         data = data["bytes"] if isinstance(data, dict) else data
     if not isinstance(data, bytes) or hashlib.sha256(data).hexdigest() != digest:
         raise DamagedPart(part, f"{column} of record {row} has another digest")
     return data
+
+
+class FoundRecord(NamedTuple):
+    """Where a record is."""
+
+    part: AnyPath
+    row: int
+
+
+def find_record(folder: AnyPath, key: str) -> FoundRecord | None:
+    """Return where the record of `key` is in the parts of a folder, the latest first.
+
+    Its part may have been joined with others since its place was noted. Raises
+    DamagedPart, StoreError.
+    """
+    wanted = KeyDigests.of(pa.array([key]))
+    for part in reversed(_by_time(parts_in(folder))):
+        with contextlib.suppress(FileNotFoundError):
+            keys = _keys_of(part)
+            rows = np.flatnonzero((keys.high == wanted.high) & (keys.low == wanted.low))
+            if len(rows):
+                return FoundRecord(part, int(rows[0]))
+    return None
+
+
+def _by_time(parts: Iterable[AnyPath]) -> list[AnyPath]:
+    """Those of parts that are there, the first written first."""
+    times: dict[AnyPath, float] = {}
+    for part in parts:
+        with contextlib.suppress(FileNotFoundError):
+            times[part] = part.stat().st_mtime
+    return sorted(times, key=lambda part: (times[part], part))
+
+
+@lru_cache(maxsize=64)
+def _keys_of(part: AnyPath) -> KeyDigests:
+    with reading(str(part)):
+        tables = [table for _, table in read_blocks(part, ["key"])]
+        return KeyDigests.of(pa.concat_tables(tables).column("key").combine_chunks())
 
 
 class BlobReader:
@@ -349,7 +397,8 @@ class Store:
         names = value_columns(spec.kind)
         reason, at, *light = self._values.read(place.part, place.row, names)
         outcome, fault, _ = place.status
-        return RecordRow(outcome, fault, reason, at, tuple(light), place.part, place.row)
+        stored = place.part, place.row, place.key
+        return RecordRow(outcome, fault, reason, at, tuple(light), *stored)
 
     def add(self, spec: StageSpec, rows: Mapping[str, RecordRow]) -> None:
         """Index records that a worker or the driver has just committed."""
@@ -596,7 +645,7 @@ class Store:
                         rows.tolist(), *columns, strict=True
                     ):
                         values = outcome, fault, reason, at, tuple(light)
-                        yield key, RecordRow(*values, str(part), i)
+                        yield key, RecordRow(*values, str(part), i, key)
             except DamagedPart as damage:
                 self.go_on_without(damage, _UNREAD)
 
@@ -636,9 +685,9 @@ class Store:
             # A worker that was stopped may have committed records without reporting them.
             self._look(spec)
             left = set(self.parts(spec))
-            small.sort(key=lambda part: (sizes[part].st_mtime, part))
-            for group in _groups([part for part in small if part in left]):
-                self._join(spec, group)
+            for group in _groups(_by_time(part for part in small if part in left)):
+                joined = self.join(spec, group, current=True)
+                self.remove(spec, self.take_over(joined))
             forget_open_parts()
         except OSError as error:
             folder = self.folder(spec)
@@ -647,31 +696,82 @@ class Store:
                 "records are kept; run the same command again."
             ) from error
 
-    def _join(self, spec: StageSpec, parts: list[AnyPath]) -> None:
-        moved: list[tuple[str, Array, KeyDigests]] = []
+    def join(
+        self, spec: StageSpec, parts: Iterable[AnyPath], *, current: bool = False
+    ) -> JoinedPart:
+        """Write the records of `parts` as one part, only `current` ones if asked.
+
+        Nothing in this store changes, and another thread may do it, unless it asks for
+        current ones. Raises DamagedPart, StoreError, FileNotFoundError.
+        """
+        moves: list[_Move] = []
+        ordered = _by_time(parts)
 
         def tables() -> Iterator[pa.Table]:
-            for part, read in read_parts(parts):
-                for rows, table in self._current(spec, part, read):
+            for part, read in read_parts(ordered):
+                pieces = (
+                    self._current(spec, part, read) if current else _all_rows(part, read)
+                )
+                for rows, table in pieces:
                     digests = KeyDigests.of(table.column("key").combine_chunks())
-                    moved.append((str(part), rows, digests))
+                    moves.append(_Move(part, rows, digests))
                     with reading(str(part)):
                         yield as_current(spec.kind, table)
 
-        latest = max(int(part.stat().st_mtime * 1e9) for part in parts)
+        latest = int(ordered[-1].stat().st_mtime * 1e9)
         joined = write_joined(self.folder(spec), SCHEMAS[spec.kind], tables(), latest)
-        index, first = self._index(spec), 0
-        for part, rows, digests in moved:
-            index.move(part, rows, digests, str(joined), first)
-            first += len(rows)
-        index.whole.add(str(joined))
-        # Equal content has an equal name: the joined part may be one of them.
-        former = [part for part in parts if part != joined]
-        index.forget([str(part) for part in former])
+        return JoinedPart(spec, joined, joined.stat().st_size, moves)
+
+    def take_over(self, joined: JoinedPart) -> list[AnyPath]:
+        """Note where joined records are by now; the parts that are no longer needed."""
+        index, moved, first = self._index(joined.spec), 0, 0
+        for move in joined.moves:
+            to = str(joined.part)
+            moved += index.move(str(move.part), move.rows, move.digests, to, first)
+            first += len(move.rows)
+        if moved == first:
+            # Else all are looked at once more: the driver was not told of some of them yet.
+            index.whole.add(str(joined.part))
         if self._ledger is not None:
-            self._ledger.add([str(joined)])
-            self._ledger.remove(map(str, former))
-        unlink_all(former)
+            self._ledger.add([str(joined.part)])
+        # Equal content has an equal name: the joined part may be one of them.
+        former = dict.fromkeys(move.part for move in joined.moves)
+        return [part for part in former if part != joined.part]
+
+    def remove(self, spec: StageSpec, parts: Sequence[AnyPath]) -> None:
+        """Remove parts whose records others have by now; OSError where that is refused."""
+        names = [str(part) for part in parts]
+        self._index(spec).drop_parts(names)
+        if self._ledger is not None:
+            self._ledger.remove(names)
+        unlink_all(parts)
+
+
+def _all_rows(
+    part: AnyPath, read: Callable[[], Blocks]
+) -> Iterator[tuple[Array, pa.Table]]:
+    with reading(str(part)):
+        for first, table in read():
+            yield first + np.arange(table.num_rows), table
+
+
+class _Move(NamedTuple):
+    """Rows of a part that follow each other in a joined one."""
+
+    part: AnyPath
+    rows: Array
+    digests: KeyDigests
+
+
+class JoinedPart(NamedTuple):
+    """A part that was made of others."""
+
+    spec: StageSpec
+    part: AnyPath
+    size: int
+    """In bytes."""
+    moves: Sequence[_Move]
+    """What it is made of, in order."""
 
 
 def _groups(parts: list[AnyPath]) -> Iterator[list[AnyPath]]:

@@ -369,7 +369,7 @@ def at(seconds: float = 1.0, load_s: float = 0.0) -> StageRates:
             24,
             24,
         ),
-        ((work(FIRST, 10), work(SECOND, 5)), Machine(cpus=8, gpus=2), (1, 2), 12, 20.5),
+        ((work(FIRST, 10), work(SECOND, 5)), Machine(cpus=8, gpus=2), (1, 2), 11.4, 23),
         ((work(FIRST, 100),), Machine(cpus=8, gpus=4), (1.0,), 25, 100),
         ((work(FIRST, 16),), Machine(cpus=8, gpus=4), (1.0, 20.0), 36, 36),
         (LARGE, Machine(nodes=2, cpus=64, gpus=8), (1.0, 60.0), 10_000, 160_000),
@@ -422,7 +422,7 @@ class Rates(Speeds):
     by_stage: Mapping[str, float] = field(default_factory=dict)
 
     def of(self, spec: StageSpec, method: str, records: int) -> float:
-        times = {"load": 2.0, "host": 2.0, "run": records * self.by_stage[spec.name]}
+        times = {"load": 2.0, "host": 2.0, "run_all": records * self.by_stage[spec.name]}
         return times.get(method, 0.0)
 
 
