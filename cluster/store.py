@@ -106,28 +106,33 @@ def read_blob(blob: Blob) -> bytes:
     return _stored(f"{part}.parquet", cell_name, blob.digest)
 
 
-def with_bytes(blob: Blob) -> Blob:
-    """`blob` with its bytes, which are read where they are not there yet."""
-    return blob if blob.data is not None else replace(blob, data=read_blob(blob))
-
-
 def _stored(part: str, cell_name: str, digest: str) -> bytes:
     place, column, *item = cell_name.split("#")
     row, _, key = place.partition("@")
+    number = int(item[0]) if item else None
     try:
-        cell = read_cell(part, int(row), column)
+        return _cell(part, int(row), column, number, digest)
     except MissingPart:
-        found = find_record(any_path(part).parent, key) if key else None
-        if found is None:
-            raise
-        part, row = str(found.part), str(found.row)
-        cell = read_cell(part, found.row, column)
+        for found in find_records(any_path(part).parent, key) if key else ():
+            with contextlib.suppress(DamagedPart):
+                return _cell(str(found.part), found.row, column, number, digest)
+        raise
+
+
+def _cell(part: str, row: int, column: str, number: int | None, digest: str) -> bytes:
+    """The bytes of a cell, or of one of those in it."""
+    cell = read_cell(part, row, column)
     with reading(part):
-        data: Any = cell[int(item[0])] if item else cell
+        data: Any = cell if number is None else cell[number]
         data = data["bytes"] if isinstance(data, dict) else data
     if not isinstance(data, bytes) or hashlib.sha256(data).hexdigest() != digest:
         raise DamagedPart(part, f"{column} of record {row} has another digest")
     return data
+
+
+def with_bytes(blob: Blob) -> Blob:
+    """`blob` with its bytes, which are read where they are not there yet."""
+    return blob if blob.data is not None else replace(blob, data=read_blob(blob))
 
 
 class FoundRecord(NamedTuple):
@@ -137,20 +142,17 @@ class FoundRecord(NamedTuple):
     row: int
 
 
-def find_record(folder: AnyPath, key: str) -> FoundRecord | None:
-    """Return where the record of `key` is in the parts of a folder, the latest first.
+def find_records(folder: AnyPath, key: str) -> Iterator[FoundRecord]:
+    """Yield where records of `key` are in the parts of a folder, the latest first.
 
-    Its part may have been joined with others since its place was noted. Raises
-    DamagedPart, StoreError.
+    For what names a part that was joined with others since. Raises DamagedPart, StoreError.
     """
     wanted = KeyDigests.of(pa.array([key]))
     for part in reversed(_by_time(parts_in(folder))):
         with contextlib.suppress(FileNotFoundError):
             keys = _keys_of(part)
             rows = np.flatnonzero((keys.high == wanted.high) & (keys.low == wanted.low))
-            if len(rows):
-                return FoundRecord(part, int(rows[0]))
-    return None
+            yield from (FoundRecord(part, row) for row in rows.tolist())
 
 
 def _by_time(parts: Iterable[AnyPath]) -> list[AnyPath]:
