@@ -202,14 +202,19 @@ class Experiment:
 
     def given_answers(self, ids: Iterable[str]) -> dict[str, str]:
         """Return, by system, the digest of the answers that the data hold to `ids`."""
+        held = self._held_answers
+        asked = [*ids] if held else []
+        return {n: answers.answers_digest(own, asked) for n, own in held.items()}
+
+    @property
+    def _held_answers(self) -> dict[str, Mapping[str, answers.Answer]]:
+        """By system, the answers that data hold beside their rows."""
         all_given = self.config.data.startswith(OFFICIAL) and not self.config.answers
-        held = {
+        return {
             system.name: system.answers
             for system in self.systems
             if system.answers is not None and (all_given or is_published(system.name))
         }
-        asked = [*ids] if held else []
-        return {n: answers.answers_digest(own, asked) for n, own in held.items()}
 
     @property
     def notes(self) -> bool:
@@ -231,9 +236,9 @@ class Experiment:
     def current_results(self) -> CurrentResults | None:
         """Return the run's results, where reading all records would write the same.
 
-        None where data hold answers, which may have changed: no record tells that.
+        None where answers are given beside the rows: no record tells whether they changed.
         """
-        if any(system.answers is not None for system in self.plan.systems):
+        if self.config.answers or self._held_answers:
             return None
         about, rows = self.results_about(), self.data_rows
         return CurrentResults.of(self.config.root, self.plan, about, rows)

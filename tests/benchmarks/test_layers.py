@@ -332,6 +332,7 @@ ONLY_LOADED = {
 }
 """What they import lazily, stages do that `load_stage` has asked for their extra."""
 TRIED = {
+    "plait.benchmarks.studies.diff": {"torch", "torchmetrics"},  # `lpips` asks for them
     "plait.cluster.energy": {"pynvml"},  # a reading that is left out, with its reason
     "plait.cluster.executors.probe": {"grpc"},  # comes with Ray, which is asked for before
     "plait.generators.diffusion.placing": {"xformers"},  # else PyTorch's own attention
