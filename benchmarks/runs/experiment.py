@@ -47,7 +47,7 @@ from plait.benchmarks.tasks.changes import (
 )
 from plait.benchmarks.tasks.controls import control, is_control
 from plait.benchmarks.tasks.mmie import official
-from plait.benchmarks.tasks.published import is_published, published
+from plait.benchmarks.tasks.published import Answer, is_published, published
 from plait.benchmarks.tasks.task_set import TaskSet, load
 from plait.benchmarks.terminal import command_text
 from plait.cluster.executors.probe import is_local
@@ -207,7 +207,7 @@ class Experiment:
         return {n: answers.answers_digest(own, asked) for n, own in held.items()}
 
     @property
-    def _held_answers(self) -> dict[str, Mapping[str, answers.Answer]]:
+    def _held_answers(self) -> dict[str, Mapping[str, Answer]]:
         """By system, the answers that data hold beside their rows."""
         all_given = self.config.data.startswith(OFFICIAL) and not self.config.answers
         return {
