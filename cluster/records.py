@@ -124,6 +124,37 @@ def kind_of(columns: Collection[str]) -> Kind | None:
     return None
 
 
+_IN_PART = ".parquet#"
+
+
+class StoredCell(NamedTuple):
+    """Where bytes are in the records of a stage; `Blob.place` is its text."""
+
+    part: str
+    """Path of the Parquet part."""
+    row: int
+    column: str
+    item: int | None = None
+    """Which of several in the cell."""
+    key: str = ""
+    """Of the record, which is found by it where its part was joined with others since."""
+
+    @classmethod
+    def of(cls, place: str | None) -> StoredCell | None:
+        """Return the cell that a place names; None for a file, or for no place."""
+        part, in_part, cell = (place or "").rpartition(_IN_PART)
+        if not in_part:
+            return None
+        row, column, item, key = cell.split("#", 3)
+        return cls(f"{part}.parquet", int(row), column, int(item) if item else None, key)
+
+    @property
+    def place(self) -> str:
+        """As `of` reads it."""
+        item = "" if self.item is None else self.item
+        return f"{self.part}#{self.row}#{self.column}#{item}#{self.key}"
+
+
 class RecordRow(NamedTuple):
     """What an outcome is made of, and where the rest of the record is stored."""
 
@@ -137,7 +168,10 @@ class RecordRow(NamedTuple):
     """Path of the Parquet part."""
     row: int
     key: str = ""
-    """By which its bytes are found where its part is joined with others meanwhile."""
+
+    def cell(self, column: str, item: int | None = None) -> str:
+        """Return the place of bytes in it."""
+        return StoredCell(self.part, self.row, column, item, self.key).place
 
     @property
     def final(self) -> bool:
@@ -279,7 +313,7 @@ def decode(kind: Kind, row: RecordRow) -> Outcome[Any]:
 
     Raises DamagedPart where the stored values are not valid.
     """
-    where, reason = f"{row.part}#{row.row}@{row.key}", row.reason or ""
+    reason = row.reason or ""
     if row.outcome == OutcomeName.FAILED:
         return Failure(reason, Fault(row.fault or Fault.ERROR))
     if row.outcome in _UNMADE:
@@ -287,11 +321,11 @@ def decode(kind: Kind, row: RecordRow) -> Outcome[Any]:
     with reading(row.part):
         match kind:
             case Kind.DRAFT:
-                return Result(_draft(row.light[0], where))
+                return Result(_draft(row))
             case Kind.CONDITION:
-                return Result(Payload(row.light[0], place=f"{where}#payload#0"))
+                return Result(Payload(row.light[0], place=row.cell("payload", 0)))
             case Kind.RENDER:
-                return Result(Image(row.light[0], place=f"{where}#image.bytes"))
+                return Result(Image(row.light[0], place=row.cell("image.bytes")))
             case Kind.SCORE:
                 return Result(Score(row.light[0], json.loads(row.light[1])))
             case Kind.EMBED:
@@ -305,17 +339,17 @@ _UNMADE: dict[str, type[Skip | Unscored | NotApplicable]] = {
 }
 
 
-def _draft(segments_json: str, where: str) -> Draft:
+def _draft(row: RecordRow) -> Draft:
     payloads, images = count(), count()
 
     def segment(about: dict[str, Any]) -> Text | Image | ImageRequest:
         if about["type"] == "text":
             return Text(valid_text(about["text"]))
         if about["type"] == "picture":
-            return Image(about["digest"], place=f"{where}#images#{next(images)}")
+            return Image(about["digest"], place=row.cell("images", next(images)))
         prompt, payload = about["prompt"], about["payload"]
         if payload is not None:
-            payload = Payload(payload, place=f"{where}#payload#{next(payloads)}")
+            payload = Payload(payload, place=row.cell("payload", next(payloads)))
         return ImageRequest(prompt and valid_text(prompt), payload)
 
-    return Draft(tuple(map(segment, json.loads(segments_json))))
+    return Draft(tuple(map(segment, json.loads(row.light[0]))))

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from plait.cluster.executors.base import Host
 from plait.cluster.placement import Resources
-from plait.cluster.records import Item
+from plait.cluster.records import Item, StoredCell
 from plait.cluster.stage_queue import Batch, StageQueue
 from plait.cluster.store import read_blob
 from plait.cluster.tracing.journal import SpanJournal, WorkerLane
@@ -205,8 +205,7 @@ class Replica:
 
     def _inline(self, blob: Blob) -> Blob:
         """`blob` with its bytes where the worker cannot read them itself."""
-        in_store = blob.place is not None and ".parquet#" in blob.place
-        if blob.data is not None or (in_store and self.shared):
+        if blob.data is not None or (self.shared and StoredCell.of(blob.place)):
             return blob
         try:
             return replace(blob, data=read_blob(blob))

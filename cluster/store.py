@@ -56,6 +56,7 @@ from plait.cluster.records import (
     INDEXED,
     SCHEMAS,
     RecordRow,
+    StoredCell,
     as_current,
     rows_of,
     value_columns,
@@ -97,36 +98,30 @@ def read_blob(blob: Blob) -> bytes:
         return blob.data
     if blob.place is None:
         raise StoreError(f"bytes {blob.digest[:12]} have no place to read them from")
-    part, in_store, cell_name = blob.place.rpartition(".parquet#")
-    if not in_store:
+    cell = StoredCell.of(blob.place)
+    if cell is None:
         data = Path(blob.place).read_bytes()
         if hashlib.sha256(data).hexdigest() != blob.digest:
             raise StoreError(f"{blob.place} has changed since the run was planned")
         return data
-    return _stored(f"{part}.parquet", cell_name, blob.digest)
-
-
-def _stored(part: str, cell_name: str, digest: str) -> bytes:
-    place, column, *item = cell_name.split("#")
-    row, _, key = place.partition("@")
-    number = int(item[0]) if item else None
     try:
-        return _cell(part, int(row), column, number, digest)
+        return _stored(cell, blob.digest)
     except MissingPart:
-        for found in find_records(any_path(part).parent, key) if key else ():
+        for found in find_records(any_path(cell.part).parent, cell.key):
             with contextlib.suppress(DamagedPart):
-                return _cell(str(found.part), found.row, column, number, digest)
+                there = cell._replace(part=str(found.part), row=found.row)
+                return _stored(there, blob.digest)
         raise
 
 
-def _cell(part: str, row: int, column: str, number: int | None, digest: str) -> bytes:
-    """The bytes of a cell, or of one of those in it."""
-    cell = read_cell(part, row, column)
-    with reading(part):
-        data: Any = cell if number is None else cell[number]
+def _stored(cell: StoredCell, digest: str) -> bytes:
+    data: Any = read_cell(cell.part, cell.row, cell.column)
+    with reading(cell.part):
+        data = data if cell.item is None else data[cell.item]
         data = data["bytes"] if isinstance(data, dict) else data
     if not isinstance(data, bytes) or hashlib.sha256(data).hexdigest() != digest:
-        raise DamagedPart(part, f"{column} of record {row} has another digest")
+        reason = f"{cell.column} of record {cell.row} has another digest"
+        raise DamagedPart(cell.part, reason)
     return data
 
 

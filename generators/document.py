@@ -59,7 +59,7 @@ class Blob:
     digest: str
     data: bytes | None = field(default=None, repr=False, compare=False)
     place: str | None = field(default=None, compare=False)
-    """A file path, or `part.parquet#row@key#column[#item]` inside a stage's store."""
+    """A file path, or a cell of a stage's records (`plait.cluster.records.StoredCell`)."""
     reader: Callable[["Blob"], bytes] | None = field(
         default=None, repr=False, compare=False, kw_only=True
     )

@@ -27,7 +27,7 @@ from plait.benchmarks.results.files.tables import (
     Row,
 )
 from plait.cluster.plan import Evaluation
-from plait.cluster.records import RecordRow
+from plait.cluster.records import RecordRow, StoredCell
 from plait.cluster.store import Store, read_blob
 from plait.generators.base import (
     Failure,
@@ -142,8 +142,8 @@ class RunResults(ResultTables):
             place = self._image_places.get(digest)
         else:
             item = segment["item"]
-            cell = "image.bytes" if item is None else f"images#{item}"
-            place = f"{self.root / part}#{segment['row']}#{cell}"
+            column = "image.bytes" if item is None else "images"
+            place = StoredCell(f"{self.root / part}", segment["row"], column, item).place
         return Image(digest, place=place, reader=read_blob)
 
     @cached_property
@@ -154,7 +154,8 @@ class RunResults(ResultTables):
             path = self.folder / entry["file"]
             with self.open_file(entry) as file:
                 digests = file.read(columns=["digest"]).column(0).to_pylist()
-            places |= {d: f"{path}#{row}#image.bytes" for row, d in enumerate(digests)}
+            for row, digest in enumerate(digests):
+                places[digest] = StoredCell(str(path), row, "image.bytes").place
         return places
 
     # ------------------------------------------------------------------------ evaluations

@@ -40,6 +40,7 @@ from plait.benchmarks.tasks.changes import query_digest
 from plait.cluster.manifest import version_of
 from plait.cluster.parts import DamagedPart, StoreError, parts_in, stage_folders
 from plait.cluster.plan import Evaluation, Plan
+from plait.cluster.records import StoredCell
 from plait.cluster.store import Store, read_blob
 from plait.cluster.usage import UsageSum
 from plait.generators.base import Job, OutcomeName, Result, SetMember, StageSpec, Unread
@@ -184,13 +185,12 @@ class ResultsWriter:
 
     def _place(self, image: Image) -> dict[str, Any] | None:
         """Return where an image stands in the run's records; None for any other."""
-        part, in_store, cell = (image.place or "").rpartition(".parquet#")
+        cell = StoredCell.of(image.place)
         root = str(self._store.root).rstrip("/") + "/"
-        if not in_store or not part.startswith(root):
+        if cell is None or not cell.part.startswith(root):
             return None
-        row, _, *item = cell.split("#")
-        where = {"part": f"{part.removeprefix(root)}.parquet", "row": int(row)}
-        return where | {"item": int(item[0]) if item else None}
+        part = cell.part.removeprefix(root)
+        return {"part": part, "row": cell.row, "item": cell.item}
 
     # ------------------------------------------------------------------------- answers
 
