@@ -352,6 +352,12 @@ _one_reader = threading.Lock()
 _opened = lru_cache(maxsize=64)(OpenPart.of)
 
 
+@lru_cache(maxsize=8)
+def _column_of_group(part: str, group: int, column: str) -> pa.ChunkedArray:
+    """A column of a row group: small records that follow each other share one."""
+    return _opened(part).file.read_row_group(group, columns=[column]).column(0)
+
+
 def read_cell(part: str, row: int, column: str) -> Any:
     """Return one value of a part, reading only its row group of its column.
 
@@ -362,8 +368,8 @@ def read_cell(part: str, row: int, column: str) -> Any:
         group = opened.group_of(row)
         if not 0 <= row < opened.starts[-1]:
             raise StoreError(f"part {part} has no row {row}")
-        table = opened.file.read_row_group(group, columns=[column])
-        value = table.column(0)[row - int(opened.starts[group])].as_py()
+        values = _column_of_group(part, group, column)
+        value = values[row - int(opened.starts[group])].as_py()
         return value[column.partition(".")[2]] if "." in column else value
 
 
@@ -444,6 +450,7 @@ class ValueCache:
 def forget_open_parts() -> None:
     """Close the parts that are held open for reading single cells."""
     _opened.cache_clear()
+    _column_of_group.cache_clear()
 
 
 def stage_folders(root: AnyPath) -> list[AnyPath]:
