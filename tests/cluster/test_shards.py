@@ -19,6 +19,7 @@ from plait.cluster.run import MANIFEST, RUN_DIGEST, RunResult
 from plait.cluster.shard import SHARD_FILE, Shard
 from plait.cluster.tracing.sessions import read_sessions
 from plait.cluster.usage import committed_usage
+from plait.generators import spool
 from plait.generators.base import Failure, Fault
 from plait.generators.errors import UsageError
 from plait.generators.system import System
@@ -67,6 +68,20 @@ def test_shards_make_together_what_one_driver_makes(
     assert sum(s.status == "finished" for s in read_sessions(root)) == sum(
         map(bool, planned)
     )
+
+
+def test_queries_in_a_file_are_answered_as_those_in_memory(
+    tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool, "MOST_IN_MEMORY", 4)
+    plan = replace(PLAN, samples=spool.keep(PLAN.samples, "queries"))
+    assert isinstance(plan.samples, spool.Spool)
+    assert isinstance(plan.part(Shard(1, 2)).samples, spool.Selection)
+    for name, own in {"one": [None], "two": shards(2)}.items():
+        for shard in own:
+            drive(plan, tmp_path / name, shard)
+        assert rows_of_parts(tmp_path / name) == rows_of_parts(whole)
+        assert board(plan, tmp_path / name) == board(PLAN, whole)
 
 
 def test_a_shard_that_is_run_again_makes_only_what_is_missing(tmp_path: Path) -> None:
