@@ -137,17 +137,33 @@ class FoundRecord(NamedTuple):
     row: int
 
 
+_LATEST_PARTS: dict[AnyPath, list[AnyPath]] = {}
+"""By folder, its parts when they were last looked for, the latest first."""
+
+
 def find_records(folder: AnyPath, key: str) -> Iterator[FoundRecord]:
     """Yield where records of `key` are in the parts of a folder, the latest first.
 
-    For what names a part that was joined with others since. Raises DamagedPart, StoreError.
+    For what names a part that was joined with others since. Parts are looked for again
+    where none of those that were there last has it. Raises DamagedPart, StoreError.
     """
-    wanted = KeyDigests.of(pa.array([key]))
-    for part in reversed(_by_time(parts_in(folder))):
+    wanted, known = KeyDigests.of(pa.array([key])), _LATEST_PARTS.get(folder, [])
+    yield from _found_in(known, wanted)
+    _LATEST_PARTS[folder] = latest = _by_time(parts_in(folder))[::-1]
+    yield from _found_in([part for part in latest if part not in known], wanted)
+
+
+def _found_in(parts: Iterable[AnyPath], wanted: KeyDigests) -> Iterator[FoundRecord]:
+    for part in parts:
         with contextlib.suppress(FileNotFoundError):
-            keys = _keys_of(part)
-            rows = np.flatnonzero((keys.high == wanted.high) & (keys.low == wanted.low))
-            yield from (FoundRecord(part, row) for row in rows.tolist())
+            keys = _sorted_keys_of(part)
+            first, end = (
+                int(keys.digests.high.searchsorted(wanted.high[0], side))
+                for side in ("left", "right")
+            )
+            for i in range(first, end):
+                if keys.digests.low[i] == wanted.low[0]:
+                    yield FoundRecord(part, int(keys.rows[i]))
 
 
 def _by_time(parts: Iterable[AnyPath]) -> list[AnyPath]:
@@ -159,11 +175,18 @@ def _by_time(parts: Iterable[AnyPath]) -> list[AnyPath]:
     return sorted(times, key=lambda part: (times[part], part))
 
 
-@lru_cache(maxsize=64)
-def _keys_of(part: AnyPath) -> KeyDigests:
+class _SortedKeys(NamedTuple):
+    digests: KeyDigests
+    rows: Array
+
+
+@lru_cache(maxsize=256)
+def _sorted_keys_of(part: AnyPath) -> _SortedKeys:
     with reading(str(part)):
         tables = [table for _, table in read_blocks(part, ["key"])]
-        return KeyDigests.of(pa.concat_tables(tables).column("key").combine_chunks())
+        keys = KeyDigests.of(pa.concat_tables(tables).column("key").combine_chunks())
+    order = keys.high.argsort(kind="stable")
+    return _SortedKeys(keys.at(order), order)
 
 
 class BlobReader:
