@@ -88,7 +88,13 @@ class RunResults(ResultTables):
     @cached_property
     def queries(self) -> dict[str, Query | Malformed]:
         """The queries by key, in the order of the task set."""
-        return {row["query"]: self._query(row) for row in self.rows("queries")}
+        return self._queries({})
+
+    def _queries(
+        self, among: Mapping[str, Collection[str]]
+    ) -> dict[str, Query | Malformed]:
+        rows = self.rows("queries", among=among)
+        return {row["query"]: self._query(row) for row in rows}
 
     @cached_property
     def wordings(self) -> dict[str, dict[str, tuple[Turn, ...]]]:
@@ -185,7 +191,8 @@ class RunResults(ResultTables):
         scored = defaultdict[tuple[str, str, int], dict[str, Row]](dict)
         for row in self.rows("scores", among=among):
             scored[row["system"], row["query"], row["repeat"]][row["scorer"]] = row
-        place = {key: i for i, key in enumerate(self.queries)}
+        queries = self.queries if keys is None else self._queries({"query": keys})
+        place = {key: i for i, key in enumerate(queries)}
         number = {system.name: i for i, system in enumerate(self.systems)}
         order = [scorer.name for scorer in self.scorers]
 
@@ -199,7 +206,7 @@ class RunResults(ResultTables):
             if isinstance(document, Result):
                 for name in (name for name in order if name in own):
                     scores[name] = self._score(own[name], notes=notes)
-            sample = self.queries[row["query"]]
+            sample = queries[row["query"]]
             yield Evaluation(row["system"], sample, row["repeat"] - 1, document, scores)
 
     def _document(self, row: Row, *, notes: bool) -> Outcome[Document] | None:
