@@ -177,6 +177,16 @@ def _digest_of(key: str) -> bytes:
     return hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
+def halves_of(key: str) -> tuple[np.uint64, np.uint64]:
+    """Return the 16 bytes of a key as `KeyDigests` has them: high, low."""
+    return _halves(_digest_of(key))
+
+
+def _halves(digest: bytes) -> tuple[np.uint64, np.uint64]:
+    high, low = digest[:8], digest[8:]
+    return np.uint64(int.from_bytes(high)), np.uint64(int.from_bytes(low))
+
+
 class Rows(NamedTuple):
     """Records as arrays of one length."""
 
@@ -302,9 +312,9 @@ class RecordIndex:
         return high >> 56 if len(self._buckets) > 1 else 0
 
     def _stored(self, digest: bytes) -> _Spot | None:
-        high, low = int.from_bytes(digest[:8]), int.from_bytes(digest[8:])
-        rows = self._buckets[self._bucket_of(high)]
-        i = int(rows.high.searchsorted(np.uint64(high)))
+        high, low = _halves(digest)
+        rows = self._buckets[self._bucket_of(int(high))]
+        i = int(rows.high.searchsorted(high))
         while i < rows.size and rows.high[i] == high:
             if rows.low[i] == low:
                 return int(rows.part[i]), int(rows.row[i]), int(rows.code[i])

@@ -51,6 +51,7 @@ from plait.cluster.record_index import (
     RecordStatus,
     Rows,
     Worth,
+    halves_of,
 )
 from plait.cluster.records import (
     INDEXED,
@@ -104,14 +105,21 @@ def read_blob(blob: Blob) -> bytes:
         if hashlib.sha256(data).hexdigest() != blob.digest:
             raise StoreError(f"{blob.place} has changed since the run was planned")
         return data
-    try:
-        return _stored(cell, blob.digest)
-    except MissingPart:
-        for found in find_records(any_path(cell.part).parent, cell.key):
-            with contextlib.suppress(DamagedPart):
-                there = cell._replace(part=str(found.part), row=found.row)
-                return _stored(there, blob.digest)
-        raise
+    return _stored_anywhere(cell, blob.digest)
+
+
+def _stored_anywhere(cell: StoredCell, digest: str) -> bytes:
+    """The bytes of a cell, of a joined part where its own is gone."""
+    if cell.part not in _JOINED_INTO:
+        with contextlib.suppress(MissingPart):
+            return _stored(cell, digest)
+    for found in find_records(cell):
+        with contextlib.suppress(DamagedPart):
+            data = _stored(cell._replace(part=str(found.part), row=found.row), digest)
+            _JOINED_INTO[cell.part] = found.part
+            return data
+    _JOINED_INTO.pop(cell.part, None)
+    raise MissingPart(cell.part)
 
 
 def _stored(cell: StoredCell, digest: str) -> bytes:
@@ -139,31 +147,35 @@ class FoundRecord(NamedTuple):
 
 _LATEST_PARTS: dict[AnyPath, list[AnyPath]] = {}
 """By folder, its parts when they were last looked for, the latest first."""
+_JOINED_INTO: dict[str, AnyPath] = {}
+"""By the path of a part that is gone, the part in which a record of it was found last."""
 
 
-def find_records(folder: AnyPath, key: str) -> Iterator[FoundRecord]:
-    """Yield where records of `key` are in the parts of a folder, the latest first.
+def find_records(cell: StoredCell) -> Iterator[FoundRecord]:
+    """Yield where records with the key of a cell's are, the latest first.
 
     For what names a part that was joined with others since. Parts are looked for again
     where none of those that were there last has it. Raises DamagedPart, StoreError.
     """
-    wanted, known = KeyDigests.of(pa.array([key])), _LATEST_PARTS.get(folder, [])
-    yield from _found_in(known, wanted)
+    folder = any_path(cell.part).parent
+    known = _LATEST_PARTS.get(folder, [])
+    if cell.part in _JOINED_INTO:
+        yield from _found_in([_JOINED_INTO[cell.part]], cell.key)
+    yield from _found_in(known, cell.key)
     _LATEST_PARTS[folder] = latest = _by_time(parts_in(folder))[::-1]
-    yield from _found_in([part for part in latest if part not in known], wanted)
+    yield from _found_in([part for part in latest if part not in known], cell.key)
 
 
-def _found_in(parts: Iterable[AnyPath], wanted: KeyDigests) -> Iterator[FoundRecord]:
+def _found_in(parts: Iterable[AnyPath], key: str) -> Iterator[FoundRecord]:
+    high, low = halves_of(key)
     for part in parts:
         with contextlib.suppress(FileNotFoundError):
             keys = _sorted_keys_of(part)
-            first, end = (
-                int(keys.digests.high.searchsorted(wanted.high[0], side))
-                for side in ("left", "right")
-            )
-            for i in range(first, end):
-                if keys.digests.low[i] == wanted.low[0]:
+            i = int(keys.digests.high.searchsorted(high))
+            while i < len(keys.rows) and keys.digests.high[i] == high:
+                if keys.digests.low[i] == low:
                     yield FoundRecord(part, int(keys.rows[i]))
+                i += 1
 
 
 def _by_time(parts: Iterable[AnyPath]) -> list[AnyPath]:
