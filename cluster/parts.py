@@ -40,6 +40,10 @@ _MOST_ROWS_PER_GROUP = 1024
 _DIGEST_LENGTH = 64
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _BLOCK_BYTES = 4 << 20
+"""Of the pieces in which a part is read from its beginning to its end,"""
+_HELD_BLOCK_BYTES = 1 << 20
+"""and of those that are held for single records: a run is read in dozens of parts side by
+side, and of larger pieces too few are held, so that each is read again and again."""
 _BLOCK_OVERHEAD = 4096
 """What holding a block takes beside its values, about."""
 _MOST_PARTS_HELD = 1 << 16
@@ -253,8 +257,10 @@ class OpenPart:
         """Return the row group that holds a row."""
         return int(np.searchsorted(self.starts, row, "right")) - 1
 
-    def blocks(self, columns: Sequence[str] | None) -> list[range]:
-        """Row groups that are read together: those of a small part, else a few MiB."""
+    def blocks(
+        self, columns: Sequence[str] | None, most_bytes: int = _BLOCK_BYTES
+    ) -> list[range]:
+        """Row groups that are read together: those of a small part, else so many bytes."""
         metadata, blocks, first, size = self.file.metadata, list[range](), 0, 0
         if metadata.num_row_groups <= 1:
             return [range(metadata.num_row_groups)]
@@ -267,7 +273,7 @@ class OpenPart:
         for group in range(metadata.num_row_groups):
             chunks = metadata.row_group(group)
             size += sum(chunks.column(i).total_uncompressed_size for i in read)
-            if size >= _BLOCK_BYTES:
+            if size >= most_bytes:
                 blocks.append(range(first, group + 1))
                 first, size = group + 1, 0
         if first < metadata.num_row_groups:
@@ -419,7 +425,7 @@ class ValueCache:
     def _read(self, part: str, row: int, columns: tuple[str, ...]) -> _Block:
         opened = OpenPart.of(part)
         with opened.file:
-            blocks = opened.blocks(columns)
+            blocks = opened.blocks(columns, _HELD_BLOCK_BYTES)
             starts = [int(opened.starts[groups.start]) for groups in blocks]
             number = bisect_right(starts, row) - 1
             if not 0 <= row < opened.starts[-1]:
