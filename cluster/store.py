@@ -331,7 +331,12 @@ class Store:
         on_notice: Callable[[str], None] = _log.warning,
         former: Store | None = None,
     ) -> None:
-        """Take over what a `former` store of this root has read, if nothing is damaged."""
+        """Take over what a `former` store of this root has read, if nothing is damaged.
+
+        Else parts are read anew, whatever this process has read of them before.
+        """
+        if former is None:
+            forget_open_parts()
         self.root, self.on_notice = root, on_notice
         self.repairs, self.strict = repairs, strict
         self.notices: list[str] = []
