@@ -218,9 +218,8 @@ class Allocator:
 
         def may_leave(replica: Replica) -> bool:
             other = replica.queue
-            if not other.computed and len(self.pool.of(other)) <= self._wanted.get(
-                other, 0
-            ):
+            wanted = self._wanted.get(other, 0)
+            if not other.computed and len(self.pool.of(other)) <= wanted:
                 return False  # it was loaded in time for jobs that come soon
             pays = gain_s > (other.load_s or math.inf)
             return _is_finished(replica) or (pays and self._may_leave(replica))

@@ -113,13 +113,19 @@ def _stored_anywhere(cell: StoredCell, digest: str) -> bytes:
     if cell.part not in _JOINED_INTO:
         with contextlib.suppress(MissingPart):
             return _stored(cell, digest)
+    damage: DamagedPart = MissingPart(cell.part)
     for found in find_records(cell):
-        with contextlib.suppress(DamagedPart):
+        try:
             data = _stored(cell._replace(part=str(found.part), row=found.row), digest)
+        except MissingPart:
+            continue  # it was joined with others in turn
+        except DamagedPart as error:
+            damage = error  # unless another record of the key is the one that is meant
+        else:
             _JOINED_INTO[cell.part] = found.part
             return data
     _JOINED_INTO.pop(cell.part, None)
-    raise MissingPart(cell.part)
+    raise damage
 
 
 def _stored(cell: StoredCell, digest: str) -> bytes:
@@ -743,6 +749,8 @@ class Store:
         """
         moves: list[_Move] = []
         ordered = _by_time(parts)
+        if not ordered:
+            raise FileNotFoundError(f"none of the parts in {self.folder(spec)} is there")
 
         def tables() -> Iterator[pa.Table]:
             for part, read in read_parts(ordered):

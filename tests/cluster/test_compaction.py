@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from store_helpers import flip
+from store_helpers import damage, flip
 from trial import Witness, painter, plan_of, run, sample, writer
 
 from plait.cluster import compaction
 from plait.cluster.compaction import Compaction
 from plait.cluster.executors.simulated import World
 from plait.cluster.ledger import missing_parts
+from plait.cluster.parts import DamagedPart, forget_open_parts
 from plait.cluster.placement import Node, Resources
 from plait.cluster.records import Item, decode, encode
 from plait.cluster.store import Store, read_blob
@@ -136,6 +137,34 @@ def test_a_damaged_part_is_left_for_the_end_of_the_run(tmp_path: Path) -> None:
     assert str(damaged) in store.suspects
     assert damaged.exists()
     assert len(store.parts(SPEC)) < 60
+
+
+def test_damage_of_a_joined_part_is_told_with_its_own_name(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    joining = Compaction(store, Clock())
+    told = [committed(store, joining, number) for number in range(48)]
+    joining.close()
+    row = store.record(SPEC, f"{0:032x}")
+    assert row is not None
+    damage(Path(row.part), "image.bytes")
+    forget_open_parts()
+    with pytest.raises(DamagedPart) as found:
+        read_blob(told[0])
+    assert (found.value.part, type(found.value)) == (row.part, DamagedPart)
+
+
+def test_parts_that_somebody_removed_end_no_run(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    joining = Compaction(store, Clock())
+    for number in range(47):
+        committed(store, joining, number)
+    for part in store.parts(SPEC):
+        Path(str(part)).unlink()
+    last = [committed(store, joining, number) for number in range(47, 56)]
+    joining.close()
+    assert [read_blob(image) for image in last[-8:]] == [
+        picture(number).data for number in range(48, 56)
+    ]
 
 
 class Counting(Witness):
