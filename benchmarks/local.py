@@ -23,6 +23,7 @@ from plait.cluster.plan import EngineOptions
 from plait.cluster.store import BlobReader
 from plait.cluster.walks import drive, together
 from plait.generators.base import Kind, Outcome, StageInput, StageSpec, WeightsName
+from plait.generators.catalogue import is_custom
 from plait.generators.checkpoints import pinning
 from plait.generators.custom import custom_spec
 from plait.generators.document import Document, Image, Malformed, Query, Text, Turn, changed
@@ -30,7 +31,6 @@ from plait.generators.errors import UsageError
 from plait.generators.images import PICTURE_FORMS, ImageError, Picture, image_of, is_picture
 from plait.generators.names import unknown
 from plait.generators.own_code import giving
-from plait.generators.registry import is_custom
 from plait.generators.system import Prompter, Repetition, System, answer
 from plait.generators.unicode import trouble, valid_text
 from plait.pipelines.systems import Models, is_lvlm, is_t2i, lvlm_spec, resolve, t2i_spec

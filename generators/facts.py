@@ -18,3 +18,7 @@ class ModelFacts(NamedTuple):
     """With what its numbers were compared, on tiny weights: `PROGRAM (FILE)`."""
     params_b: float | None = None
     """Billions of parameters, where the settings do not hold them."""
+
+
+NO_FACTS = ModelFacts()
+"""Of a model of which nobody has stated anything."""

@@ -8,58 +8,14 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from plait.generators.base import Weights, WeightsName, imported
+from plait.generators.base import Weights, WeightsName
+from plait.generators.catalogue import Named, by_name
 from plait.generators.errors import UsageError
-from plait.generators.facts import ModelFacts
 from plait.generators.mini.resolve import as_mini, mini_settings
 from plait.generators.names import unknown, with_overrides
 from plait.generators.rounds import Rounds, compose
 from plait.generators.settings import ModelSettings, with_small_batch
 from plait.generators.system import System, with_stages
-
-NATIVE: dict[str, str] = {
-    "anole": "plait.generators.anole.settings:anole",
-    "emu2": "plait.generators.emu2.settings:emu2",
-    "gill": "plait.generators.gill.settings:gill",
-    "janus-pro-1b": "plait.generators.janus.settings:janus_pro_1b",
-    "janus-pro-7b": "plait.generators.janus.settings:janus_pro_7b",
-    "minigpt5": "plait.generators.minigpt5.settings:minigpt5",
-}
-"""Name -> `module:function`; the function takes (weights, overrides, gpu_gib)."""
-
-_UPSTREAM = "the authors' program (tests/generators/{}/test_upstream.py)"
-# Licence: README of deepseek-ai/Janus, section 4.
-_JANUS = ModelFacts(
-    "DeepSeek Model License",
-    interleaves=False,
-    compared="transformers (tests/generators/janus/test_generate.py)",
-)
-FACTS: Mapping[str, ModelFacts] = {
-    "anole": ModelFacts(
-        "Chameleon Research License (non-commercial)",
-        interleaves=True,
-        compared=_UPSTREAM.format("anole"),
-    ),
-    "emu2": ModelFacts(
-        "non-commercial, on LLaMA-1",
-        interleaves=False,
-        compared=_UPSTREAM.format("emu2"),
-    ),
-    "gill": ModelFacts(
-        "Apache-2.0 on OPT (non-commercial) and Stable Diffusion 1.5 (OpenRAIL-M)",
-        interleaves=True,
-        compared=_UPSTREAM.format("gill"),
-    ),
-    # Parameters by the published configurations: stages share those of the language model.
-    "janus-pro-1b": _JANUS._replace(params_b=2.08),
-    "janus-pro-7b": _JANUS._replace(params_b=7.41),
-    "minigpt5": ModelFacts(
-        "on Vicuna v0 of LLaMA-1 (non-commercial) and Stable Diffusion 2.1 (OpenRAIL++)",
-        interleaves=True,
-        compared=_UPSTREAM.format("minigpt5"),
-    ),
-}
-"""By name; one that is not here is unknown."""
 
 S = TypeVar("S", bound=BaseModel)
 
@@ -68,9 +24,10 @@ def native(
     name: str, weights: WeightsName, overrides: Mapping[str, Any], gpu_gib: float = 80.0
 ) -> System:
     """Return the native system a user named; UsageError names the valid ones."""
-    if name not in NATIVE:
-        raise unknown("native model", name, NATIVE)
-    make: Callable[..., System] = imported(NATIVE[name])
+    known = by_name(Named.NATIVE)
+    if name not in known:
+        raise unknown("native model", name, known)
+    make: Callable[..., System] = known[name].load()
     if weights != "mini":
         return make(weights, with_small_batch(overrides, weights), gpu_gib)
     with mini_settings(name, overrides) as settings:

@@ -17,10 +17,10 @@ from types import FunctionType, MappingProxyType, ModuleType
 from typing import Any
 
 from plait.generators.base import import_module, imported
+from plait.generators.catalogue import is_custom, known_prefixes
 from plait.generators.errors import MissingInput, PlaitError, UsageError
 from plait.generators.keys import digest
 from plait.generators.names import unknown
-from plait.generators.registry import is_custom, known_prefixes
 from plait.generators.source import (
     call_of,
     file_shown,

@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
 from plait.generators.base import Kind, StageSpec, Weights, WeightsName
+from plait.generators.catalogue import (
+    SYSTEMS,
+    Named,
+    by_name,
+    find,
+    has_prefix,
+    is_custom,
+    prefix_of,
+    valid_names,
+)
 from plait.generators.custom import custom_spec, custom_system
 from plait.generators.diffusion.inputs import seeing_models, unseen
 from plait.generators.errors import UsageError
 from plait.generators.mini.resolve import as_mini, mini_settings, refuse_mini_only
 from plait.generators.mini.table import MINI, is_mini_only
 from plait.generators.names import unknown, with_overrides
-from plait.generators.natives import NATIVE, native, part_overrides, part_settings
+from plait.generators.natives import native, part_overrides, part_settings
 from plait.generators.own_code import is_given
-from plait.generators.registry import (
-    CUSTOM,
-    PREFIXES,
-    Named,
-    forms,
-    has_prefix,
-    is_custom,
-    prefix_of,
-)
 from plait.generators.rounds import Rounds, compose
 from plait.generators.settings import ModelSettings, StageSettings, with_small_batch
 from plait.generators.system import System
 from plait.generators.work import SCORED, FigureRange
 from plait.pipelines.chat.settings import (
     ChatSettings,
-    EndpointSettings,
     GeneratedImagesSettings,
     ServerSettings,
 )
@@ -44,31 +44,10 @@ from plait.pipelines.composition import (
     text_alone,
 )
 from plait.pipelines.critic import CriticReview, CriticSettings
-from plait.pipelines.endpoints.settings import (
-    ChatImagesSettings,
-    GeminiSettings,
-    ImagesSettings,
-    ResponsesSettings,
-    omni_settings,
-)
-from plait.pipelines.presets import KITS, LVLMS, PRIORS, T2IS, TextToImageSettings
+from plait.pipelines.presets import TextToImageSettings, preset, prior_of
 from plait.pipelines.servers.engines import engine_spec
 from plait.pipelines.servers.settings import EngineModelSettings, ServerTable
 from plait.pipelines.servers.start import with_server
-
-Makers = Mapping[str, Callable[..., StageSettings]]
-"""Prefix -> the settings of the `model` named after it."""
-LVLM_PREFIXES: Makers = {"hf": ChatSettings, "openai": EndpointSettings}
-"""Of LVLMs."""
-T2I_PREFIXES: Makers = {"diffusers": TextToImageSettings, "images": ImagesSettings}
-"""Of text-to-image models."""
-INTERLEAVED: Makers = {
-    "gemini": GeminiSettings,
-    "responses": ResponsesSettings,
-    "omni": omni_settings,
-    "chat-images": ChatImagesSettings,
-}
-"""Of models behind a server that answer with text and images."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +107,7 @@ def parts_of(name: str) -> SystemName:
         if _may_draw(pair[place + 1 :]):
             return SystemName(pair[:place], pair[place + 1 :], rule)
     lvlm, plus, t2i = pair.rpartition("+")
-    if plus and not any(has_prefix(pair, kind) for kind in (Named.LVLM, Named.SYSTEM)):
+    if plus and not has_prefix(pair, Named.LVLM, *SYSTEMS):
         return SystemName(lvlm, t2i, rule)
     return SystemName(pair, None, rule)
 
@@ -146,11 +125,9 @@ def resolve(name: str, models: Models) -> System:
     if is_given(name):
         return custom_system(name, models.weights, models.of(name))
     parts = parts_of(name)
-    declared = parts.lvlm.startswith("native:")
-    if (parts.lvlm in NATIVE or declared) and parts.t2i is None:
+    if is_native(parts.lvlm) and parts.t2i is None:
         return _native(parts, models)
-    served = parts.lvlm.partition(":")[0] in INTERLEAVED and ":" in name
-    if served or parts.lvlm in KITS:
+    if find(parts.lvlm, Named.SERVED) is not None:
         return _interleaved(name, parts, models)
     if parts.t2i is not None or parts.protocol is not None:
         return _composed(name, parts, models)
@@ -167,12 +144,15 @@ def resolve(name: str, models: Models) -> System:
             f"system {name!r} only draws; give it an LVLM, as in 'qwen2-vl-7b+{name}', or "
             f"use '{name}@{T2I_ALONE}' for the text-to-image model alone"
         )
-    prefix_of(name, "system", Named.SYSTEM, Named.LVLM)
+    prefix_of(name, "system", *SYSTEMS, Named.LVLM)
     _refuse_unknown_protocol(name, models)
-    pairs = (f"{w}+T2I" for w in LVLMS)
-    alone = f"T2I@{T2I_ALONE}"
-    valid = [*NATIVE, *KITS, "gt", *pairs, alone, *forms(Named.SYSTEM), CUSTOM]
-    raise unknown("system", name, valid)
+    pairs = (f"{lvlm}+T2I" for lvlm in by_name(Named.LVLM))
+    raise unknown("system", name, [*pairs, f"T2I@{T2I_ALONE}", *valid_names(*SYSTEMS)])
+
+
+def is_native(name: str) -> bool:
+    """Return whether `name` is a native model, of plait or a class of transformers."""
+    return name in by_name(Named.NATIVE) or has_prefix(name, Named.NATIVE)
 
 
 def _declared(name: str, models: Models) -> System:
@@ -208,14 +188,15 @@ def _native(parts: SystemName, models: Models) -> System:
     UsageError for a protocol of one that interleaves by itself.
     """
     model, rule_name = parts.lvlm, parts.protocol
-    if model in NATIVE:
+    named = model in by_name(Named.NATIVE)
+    if named:
         own = native(model, models.weights, models.of(model), models.gpu_gib)
     else:
         own = _declared(model, models)
     if rule_name is None:
         return own
     name = f"{model}@{rule_name}"
-    if model in NATIVE and own.condition is None:
+    if named and own.condition is None:
         raise UsageError(
             f"system {name!r}: {model!r} places its images itself; it takes no protocol"
         )
@@ -241,11 +222,7 @@ def _interleaved(name: str, parts: SystemName, models: Models) -> System:
             f"system {name!r}: {parts.lvlm!r} answers with images of its own; it takes "
             "neither a text-to-image model nor a protocol"
         )
-    prefix, _, model = name.partition(":")
-    if name not in KITS and not model:
-        form = PREFIXES[Named.SYSTEM][prefix].form
-        raise UsageError(f"system {name!r} names no model; write {form}")
-    settings = KITS[name] if name in KITS else INTERLEAVED[prefix](model=model)
+    settings = _settings(name, Named.SERVED)
     draft = _spec(name, settings, models)
     return System(name=name, draft=draft, max_images=0, tells_modality=True)
 
@@ -328,38 +305,39 @@ def _seeing(t2i: str, models: Models) -> tuple[StageSpec, StageSpec | None, int]
 def _refuse_unknown_protocol(name: str, models: Models) -> None:
     """UsageError for `MODEL@X` with a model that is known and a protocol that is not."""
     model, at, rule = name.partition("@")
-    if at and (model in T2IS or model in LVLMS):
+    if at and (model in by_name(Named.T2I) or model in by_name(Named.LVLM)):
         protocol(rule, models.max_images)
 
 
 def is_lvlm(name: str) -> bool:
     """Return whether `name` is a model that answers in text, not a composition."""
     whole = parts_of(name) == SystemName(name)
-    return name in LVLMS or (has_prefix(name, Named.LVLM) and whole)
+    return name in by_name(Named.LVLM) or (has_prefix(name, Named.LVLM) and whole)
 
 
 def is_t2i(name: str) -> bool:
     """Return whether `name` is a model that draws from text, not a system."""
     named = has_prefix(name, Named.T2I) and not name.endswith(f"@{T2I_ALONE}")
-    return name in T2IS or is_mini_only(name) or named
+    return name in by_name(Named.T2I) or is_mini_only(name) or named
 
 
 def lvlm_spec(name: str, models: Models) -> StageSpec:
     """Return the stage of an LVLM, `hf:ORG/NAME`, `openai:MODEL` or `module:Class`."""
     if is_custom(name):
         return custom_spec(name, models.weights, models.of(name), [Kind.DRAFT])
-    return _spec(name, _settings(name, LVLMS, LVLM_PREFIXES, Named.LVLM), models)
+    return _spec(name, _settings(name, Named.LVLM), models)
 
 
 def chat_spec(name: str, models: Models) -> StageSpec:
     """Return the stage of any model that answers in text, native ones too, as a judge."""
-    if name in NATIVE:
+    if name in by_name(Named.NATIVE):
         draft = native(name, models.weights, models.of(name), models.gpu_gib).draft
         assert draft is not None
         return draft
-    if name not in LVLMS and not is_custom(name) and not has_prefix(name, Named.LVLM):
+    if find(name, Named.LVLM) is None and not is_custom(name):
         prefix_of(name, "chat model", Named.LVLM)
-        raise unknown("chat model", name, [*LVLMS, *NATIVE, *forms(Named.LVLM), CUSTOM])
+        valid = [*valid_names(Named.LVLM), *by_name(Named.NATIVE)]
+        raise unknown("chat model", name, valid)
     return lvlm_spec(name, models)
 
 
@@ -407,7 +385,7 @@ def t2i_spec(name: str, models: Models) -> StageSpec:
         return render
     raise UsageError(
         f"{name!r} draws in two stages; '{name}@{T2I_ALONE}' is the system of both, and "
-        f"'diffusers:{T2IS[name].model}' runs both as one"
+        f"'diffusers:{preset(Named.T2I, name).model}' runs both as one"
     )
 
 
@@ -417,12 +395,12 @@ def t2i_stages(name: str, models: Models) -> tuple[StageSpec, StageSpec | None]:
     if settings is None:
         return custom_spec(name, models.weights, models.of(name), [Kind.RENDER]), None
     render = _spec(name, settings, models)
-    if name in LVLMS:
+    if name in by_name(Named.LVLM):
         render = replace(render, name=f"{name} images")
-    if name not in PRIORS or render.stage != settings.stage:
+    prior = prior_of(name)
+    if prior is None or render.stage != settings.stage:
         return render, None
-    prior = _spec(name, PRIORS[name], models)
-    return render, replace(prior, name=f"{name} prior")
+    return render, replace(_spec(name, prior, models), name=f"{name} prior")
 
 
 def t2i_settings(name: str) -> StageSettings | None:
@@ -432,20 +410,23 @@ def t2i_settings(name: str) -> StageSettings | None:
     """
     if is_custom(name):
         return None
-    preset = MINI[name].preset if is_mini_only(name) else None
-    return _settings(preset or name, T2IS, T2I_PREFIXES, Named.T2I)
+    published = MINI[name].preset if is_mini_only(name) else None
+    return _settings(published or name, Named.T2I)
 
 
-def _settings(
-    name: str, presets: Mapping[str, StageSettings], makers: Makers, kind: Named
-) -> StageSettings:
-    if name in presets:
-        return presets[name]
-    prefix = prefix_of(name, kind, kind)
-    model = name.partition(":")[2]
-    if prefix is None or not model:
-        raise unknown(kind, name, [*presets, *forms(kind), CUSTOM])
-    return makers[prefix](model=model)
+def _settings(name: str, kind: Named) -> StageSettings:
+    """Return the settings of a model of a kind, by its name or a prefix; UsageError."""
+    match = find(name, kind)
+    if match is None:
+        prefix_of(name, kind, kind)
+        raise unknown(kind, name, valid_names(kind))
+    if match.entry.prefix is None:
+        named: StageSettings = preset(kind, name)
+        return named
+    if not match.rest:
+        raise UsageError(f"{name!r} names no model; write {match.entry.form}")
+    settings: StageSettings = match.entry.make(model=match.rest)
+    return settings
 
 
 def _overrides(name: str, settings: StageSettings, models: Models) -> Mapping[str, Any]:
@@ -453,8 +434,12 @@ def _overrides(name: str, settings: StageSettings, models: Models) -> Mapping[st
 
     A model's name may be an LVLM's and a text-to-image model's, or have a stage before.
     """
-    named = {"draft": LVLMS, "condition": PRIORS, "render": T2IS}
-    stages = {part: presets[name] for part, presets in named.items() if name in presets}
+    named = {
+        "draft": preset(Named.LVLM, name),
+        "condition": prior_of(name),
+        "render": preset(Named.T2I, name),
+    }
+    stages = {part: own for part, own in named.items() if own is not None}
     if len(stages) < 2:
         return models.of(name)
     part = next(part for part, own in stages.items() if own is settings)

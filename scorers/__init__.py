@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from plait.generators.base import Kind, WeightsName, imported
+from plait.generators.base import Kind, WeightsName
+from plait.generators.catalogue import (
+    Named,
+    by_name,
+    find,
+    is_custom,
+    prefix_of,
+    valid_names,
+)
 from plait.generators.custom import custom_spec
 from plait.generators.errors import UsageError
 from plait.generators.mini.resolve import as_mini, mini_settings
 from plait.generators.names import unknown
 from plait.generators.own_code import is_given, own_code
-from plait.generators.registry import CUSTOM, Named, forms, is_custom, prefix_of
 from plait.generators.settings import StageSettings
 from plait.scorers.base import (
     DIRECTIONS,
@@ -21,58 +28,22 @@ from plait.scorers.base import (
     bounds,
     with_stage,
 )
-from plait.scorers.judging.resolve import JUDGES, PREFIXES, Chat, chat_model, resolve_judge
+from plait.scorers.judging.resolve import Chat, chat_model, resolve_judge
 from plait.scorers.own_parts import declared_parts, scale_of_parts
 from plait.scorers.parts import KINDS, PartScale, PartTable
-from plait.scorers.vqa import VQA
-
-SCORERS: dict[str, str] = {
-    "aesthetic": "plait.scorers.preferences:AestheticScorer",
-    "bertscore": "plait.scorers.texts:TextScorer",
-    "bleu": "plait.scorers.texts:TextScorer",
-    "chrf": "plait.scorers.texts:TextScorer",
-    "clipscore": "plait.scorers.clipscore:ClipScorer",
-    "clipscore-prompt": "plait.scorers.clipscore:PromptClipScorer",
-    "clip-fid": "plait.scorers.sets:SetScorer",
-    "clip-kid": "plait.scorers.sets:SetScorer",
-    "consistency": "plait.scorers.clipscore:ConsistencyScorer",
-    "consistency-dino": "plait.scorers.clipscore:ConsistencyScorer",
-    "isg-structure": "plait.scorers.answers:StructureScorer",
-    "known-answer": "plait.scorers.answers:KnownAnswerScorer",
-    "dists": "plait.scorers.ssim:PairedScorer",
-    "diversity": "plait.scorers.sets:SetScorer",
-    "fid": "plait.scorers.sets:SetScorer",
-    "hpsv2": "plait.scorers.preferences:CosineScorer",
-    "hpsv2.1": "plait.scorers.preferences:CosineScorer",
-    "hpsv3": "plait.scorers.preferences:RewardScorer",
-    "imagereward": "plait.scorers.preferences:RewardScorer",
-    "kid": "plait.scorers.sets:SetScorer",
-    "lpips": "plait.scorers.ssim:PairedScorer",
-    "pickscore": "plait.scorers.preferences:CosineScorer",
-    "rouge1": "plait.scorers.texts:RougeScorer",
-    "rouge2": "plait.scorers.texts:RougeScorer",
-    "rougeL": "plait.scorers.texts:RougeScorer",
-    "siglip2": "plait.scorers.preferences:CosineScorer",
-    "ssim": "plait.scorers.ssim:PairedScorer",
-    "truth:answer": "plait.scorers.truth.scorers:TruthScorer",
-    "truth:image": "plait.scorers.truth.scorers:ImageTruthScorer",
-    "truth:match": "plait.scorers.truth.scorers:ImageTruthScorer",
-    "truth:text": "plait.scorers.truth.scorers:TruthScorer",
-}
-"""Name -> `module:Class` of a `Scorer`."""
+from plait.scorers.vqa import is_vqa
 
 
 def takes(name: str, setting: str) -> bool:
     """Return whether `setting`, which is `mode` or `rubric`, is one of a scorer's."""
-    prefix = name.partition(":")[0]
-    if name in SCORERS:
-        own = type(imported(SCORERS[name]).presets[name].settings)
-    elif f"{prefix}:" in PREFIXES:
-        own = PREFIXES[f"{prefix}:"]
-    elif prefix in VQA:
-        own = VQA[prefix].settings_of
-    else:
+    match = find(name, Named.SCORER)
+    if match is None or not match.entry.target:
         return False
+    own = match.entry.load()
+    if match.entry.prefix is None:
+        own = type(own.presets[name].settings)
+    elif is_vqa(name):
+        own = own.settings_of
     return setting in own.model_fields
 
 
@@ -84,10 +55,11 @@ def former_faults(name: str, settings: Mapping[str, Any]) -> Mapping[int, str]:
     scorers that are not built in, nor of the chat models that judges ask.
     """
     usual: StageSettings
-    if name in SCORERS:
-        usual = imported(SCORERS[name]).presets[name].settings
-    elif (model := chat_model(name)) in JUDGES:
-        usual = imported(JUDGES[model])()
+    judges = by_name(Named.JUDGE)
+    if (entry := by_name(Named.SCORER).get(name)) is not None:
+        usual = entry.load().presets[name].settings
+    elif (entry := judges.get(chat_model(name))) is not None:
+        usual = entry.make()
     else:
         return {}
     # Not validated: a run of an earlier version of plait may have recorded others.
@@ -107,17 +79,21 @@ def resolve_scorer(
     `chat` gives the stage of a chat model by name, for `judge:NAME` and its kin;
     `answers` the one that reads an LVLM's probabilities of answers, for `vqascore:LVLM`.
     """
-    if name in SCORERS:
-        return _named(name, weights, overrides, gpu_gib)
     if is_custom(name) or is_given(name):
         return custom_scorer(name, weights, overrides)
-    if prefix_of(name, "scorer", Named.SCORER) is None:
-        raise unknown("scorer", name, [*SCORERS, *forms(Named.SCORER), CUSTOM])
-    prefix, _, lvlm = name.partition(":")
-    if answers is not None and prefix in VQA:
-        return VQA[prefix].asking(name, answers(lvlm), overrides)
-    if name.startswith("truth:"):
-        raise unknown("scorer", name, [n for n in SCORERS if n.startswith("truth:")])
+    match = find(name, Named.SCORER)
+    if match is None:
+        prefix_of(name, "scorer", Named.SCORER)
+        raise unknown("scorer", name, valid_names(Named.SCORER))
+    if match.entry.prefix is None:
+        return _named(name, weights, overrides, gpu_gib)
+    if not match.entry.target:
+        family = f"{match.entry.prefix}:"
+        valid = [known for known in by_name(Named.SCORER) if known.startswith(family)]
+        raise unknown("scorer", name, valid)
+    if answers is not None and is_vqa(name):
+        scorer: Scorer = match.entry.load().asking(name, answers(match.rest), overrides)
+        return scorer
     return resolve_judge(name, weights, overrides, gpu_gib, chat)
 
 
@@ -177,7 +153,7 @@ def _is_part_scale(row: Any) -> bool:
 def _named(
     name: str, weights: WeightsName, overrides: Mapping[str, Any], gpu_gib: float
 ) -> Scorer:
-    of: Callable[..., Scorer] = imported(SCORERS[name]).of
+    of: Callable[..., Scorer] = by_name(Named.SCORER)[name].load().of
     if weights != "mini":
         return of(name, weights, overrides, gpu_gib)
     scorer = of(name, "tiny", overrides, gpu_gib)

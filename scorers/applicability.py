@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from plait.generators.base import StageSpec
+from plait.generators.catalogue import Named, by_name
 from plait.generators.document import AnswerForm, Query
-from plait.scorers import SCORERS, resolve_scorer
+from plait.scorers import resolve_scorer
 from plait.scorers.base import Scorer
 from plait.scorers.judging.judge import ChatJudge, RubricJudge
-from plait.scorers.judging.resolve import JUDGES
 
 _OTHERS: Mapping[str, Sequence[str]] = {
     "clipscore": ("clipscore-prompt",),
@@ -128,7 +128,7 @@ def _instead(scorer: Scorer, planned: Iterable[PlannedAnswers], answers: int) ->
         return [*named, _ANY_ANSWER]
     refused = {
         name: sum(_refusals(resolve_scorer(name, "tiny", {}), planned).values())
-        for name in SCORERS
+        for name in by_name(Named.SCORER)
     }
     least = min(refused.values())
     best = [name for name, number in refused.items() if number == least < answers]
@@ -142,8 +142,9 @@ def _others(scorer: Scorer) -> Iterator[Scorer]:
         return scorer.stage
 
     prefix, _, model = scorer.name.partition(":")
-    for name in () if model in JUDGES else _OTHERS.get(prefix, ()):
-        whole = name if name in SCORERS else f"{name}:{model}"
+    own_model = model in by_name(Named.JUDGE)
+    for name in () if own_model else _OTHERS.get(prefix, ()):
+        whole = name if name in by_name(Named.SCORER) else f"{name}:{model}"
         yield resolve_scorer(whole, "tiny", {}, chat=same_stage, answers=same_stage)
 
 

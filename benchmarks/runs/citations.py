@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from plait.benchmarks.results.files.reading import RunResults
-from plait.generators.registry import Named, has_prefix, is_custom
+from plait.generators.catalogue import SYSTEMS, Named, by_name, has_prefix, is_custom
 from plait.generators.visible import visible
-from plait.pipelines.presets import KITS, LVLMS, T2IS
 from plait.pipelines.systems import parts_of
 
 FILE = Path(__file__).with_name("citations.toml")
@@ -114,11 +113,11 @@ def of_model(name: str) -> Citation:
     prefix, _, model = name.partition(":")
     if prefix == "gt":
         return _known(kind, prefix, name)
-    for preset, settings in {**LVLMS, **T2IS, **KITS}.items():
-        if model == settings.model:
-            return _known(kind, preset, name)
-    named_by = (Named.LVLM, Named.T2I, Named.SYSTEM)
-    by_id = any(has_prefix(name, prefixes) for prefixes in named_by)
+    for models in map(by_name, (Named.LVLM, Named.T2I, Named.SERVED)):
+        for preset, entry in models.items():
+            if model == entry.settings["model"]:
+                return _known(kind, preset, name)
+    by_id = has_prefix(name, Named.LVLM, Named.T2I, *SYSTEMS)
     return Citation("model", name, reason=BY_ID if by_id else OWN)
 
 

@@ -40,7 +40,7 @@ from plait.pipelines.critic import CriticSettings
 from plait.pipelines.servers.settings import ServerTable
 from plait.scorers import takes
 from plait.scorers.judging.resolve import PREFIX as JUDGE
-from plait.scorers.judging.resolve import PREFIXES
+from plait.scorers.judging.resolve import judge_settings
 from plait.scorers.judging.sources import Mode, RubricSource, parse_rubric
 
 OFFICIAL = "official:"
@@ -289,7 +289,7 @@ def _for_scorers(config: RunConfig) -> RunConfig:
         if (own := {k: v for k, v in given.items() if takes(name, k)})
     }
     asked = {
-        PREFIXES[f"{name.partition(':')[0]}:"]: name
+        judge_settings(name): name
         for name, own in taken.items()
         if "rubric" in own and "rubric" not in config.models.get(name, {})
     }

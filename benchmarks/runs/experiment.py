@@ -57,6 +57,7 @@ from plait.cluster.run import MANIFEST, RUN_DIGEST, executor_of
 from plait.cluster.store import Store
 from plait.generators.base import Kind, StageSpec
 from plait.generators.buckets import AnyPath, matching
+from plait.generators.catalogue import Named, by_name, is_custom
 from plait.generators.checkpoints import pinning
 from plait.generators.custom import custom_spec
 from plait.generators.document import Malformed, Query
@@ -65,12 +66,9 @@ from plait.generators.extras import Extra, extra_problem
 from plait.generators.keys import digest
 from plait.generators.mini.table import ABOUT
 from plait.generators.names import unknown, with_overrides
-from plait.generators.natives import FACTS as NATIVE_FACTS
-from plait.generators.natives import NATIVE
-from plait.generators.registry import is_custom
 from plait.generators.secrets import key_trouble
 from plait.generators.system import System, with_stages
-from plait.pipelines.presets import KITS, LVLMS, T2IS, facts_of
+from plait.pipelines.presets import facts_of
 from plait.pipelines.systems import (
     Models,
     answers_spec,
@@ -79,19 +77,19 @@ from plait.pipelines.systems import (
     parts_of,
     resolve,
 )
-from plait.scorers import SCORERS, resolve_scorer
+from plait.scorers import resolve_scorer
 from plait.scorers.base import Scorer, with_stage
 from plait.scorers.judging.judge import ChatJudge
 from plait.scorers.judging.resolve import PREFIX as JUDGE
 from plait.scorers.judging.resolve import (
-    PREFIXES,
     JudgeSettings,
     chat_model,
+    judge_prefixes,
     refuse_wrong_rubric,
 )
 
 P = TypeVar("P", System, Scorer)
-OTHERS = tuple(prefix for prefix in PREFIXES if prefix != JUDGE)
+OTHERS = tuple(prefix for prefix in judge_prefixes() if prefix != JUDGE)
 """Judges with rubrics of their own."""
 _MOST_WITH_NOTES = 20_000
 """At most this many documents are read with their stages' notes (prompts, truncation)."""
@@ -248,8 +246,7 @@ class Experiment:
         """By model of the systems, its weights' licence where that is known."""
         named = (parts_of(system.name).models for system in self.systems)
         models = dict.fromkeys(model for own in named for model in own)
-        known = {model: NATIVE_FACTS.get(model) or facts_of(model) for model in models}
-        return {model: facts.licence for model, facts in known.items()}
+        return {model: facts_of(model).licence for model in models}
 
     def results_about(self) -> RunAbout:
         """Return what the results say of the run besides their tables."""
@@ -494,7 +491,8 @@ def _system(name: str, task: TaskSet, models: Models, seed: int) -> System:
 def refuse_settings_of_nothing(config: RunConfig) -> None:
     """UsageError for `[models.NAME]` of a name that neither the run nor plait knows."""
     parts = models_named((*config.systems, *config.scorers))
-    valid = parts.union(NATIVE, KITS, LVLMS, T2IS, SCORERS)
+    kinds = (Named.NATIVE, Named.SERVED, Named.LVLM, Named.T2I, Named.SCORER)
+    valid = parts.union(*map(by_name, kinds))
     for name in config.models:
         # Settings of any other chat model may be for a later judge or comparison.
         if name not in valid and not is_lvlm(chat_model(name)):

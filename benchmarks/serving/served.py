@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from plait.generators.base import Kind, StageSpec, WeightsName
+from plait.generators.catalogue import is_custom
 from plait.generators.custom import custom_spec, custom_system
 from plait.generators.errors import UsageError
 from plait.generators.keys import digest
-from plait.generators.registry import is_custom
 from plait.generators.system import System
 from plait.pipelines.composition import text_alone
 from plait.pipelines.systems import (

@@ -57,18 +57,18 @@ from plait.generators.base import (
     WeightsName,
 )
 from plait.generators.buckets import AnyPath
+from plait.generators.catalogue import Named, by_name, is_custom
 from plait.generators.checkpoints import pinning
 from plait.generators.document import Document, Query, key_of
 from plait.generators.errors import UsageError, WriteError
 from plait.generators.keys import digest
 from plait.generators.names import unknown
-from plait.generators.registry import is_custom
 from plait.generators.settings import StageSettings
 from plait.generators.system import System
 from plait.pipelines.systems import Models, chat_spec
 from plait.scorers.features import gpt_tokens
-from plait.scorers.judging.resolve import JUDGES, refuse_mini_lvlm, resolve_judge
 from plait.scorers.judging.resolve import PREFIX as JUDGE
+from plait.scorers.judging.resolve import refuse_mini_lvlm, resolve_judge
 from plait.scorers.judging.sources import OWN_WORDING, Mode, RubricSource
 from plait.scorers.pairwise import resolve_protocol
 from plait.scorers.pairwise.games import Judgement
@@ -414,7 +414,7 @@ def models_of(config: RunConfig, options: CompareOptions) -> Models:
     """
     bare = options.judge.removeprefix(JUDGE)
     # A chat model has its own name; `judge:NAME` are settings of a rubric judge.
-    name = f"{JUDGE}{bare}" if bare in JUDGES else bare
+    name = f"{JUDGE}{bare}" if bare in by_name(Named.JUDGE) else bare
     for setting in options.settings:
         parsed = parsed_setting(setting)
         models = parsed.pop("models", None)

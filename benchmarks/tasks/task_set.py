@@ -23,34 +23,14 @@ from plait.benchmarks.tasks.reading.columns import AS_NAMED, DataReading
 from plait.benchmarks.tasks.reading.images import default_folder
 from plait.benchmarks.tasks.reading.rules import Rule, TaskError
 from plait.generators.base import imported
+from plait.generators.catalogue import Named, find, forms, is_custom, prefix_of
 from plait.generators.document import Malformed, Query
 from plait.generators.errors import MissingInput, UsageError
-from plait.generators.registry import Named, forms, is_custom, prefix_of
 from plait.generators.spool import keep, select
 
-__all__ = ["READERS", "TaskError", "TaskSet", "is_function", "limited", "load", "selected"]
+__all__ = ["TaskError", "TaskSet", "is_function", "limited", "load", "selected"]
 
 Queries = Sequence[Query | Malformed]
-
-READERS: Mapping[str, str] = {
-    "creation": "plait.benchmarks.tasks.creation_mmbench:load",
-    "creation-text": "plait.benchmarks.tasks.creation_mmbench:load_text_only",
-    "interleavedbench": "plait.benchmarks.tasks.interleavedbench:load",
-    "isg": "plait.benchmarks.tasks.isg:load",
-    "dpg": "plait.benchmarks.tasks.prompt_sets:load_dpg",
-    "geneval2": "plait.benchmarks.tasks.prompt_sets:load_geneval2",
-    "mllm-bench": "plait.benchmarks.tasks.mllm_bench:load",
-    "mmrb2": "plait.benchmarks.tasks.mmrb2:load",
-    "opening": "plait.benchmarks.tasks.opening:load",
-    "probench": "plait.benchmarks.tasks.probench:load",
-    "realunify": "plait.benchmarks.tasks.realunify:load",
-    "prompts": "plait.benchmarks.tasks.own_prompts:load",
-    "t2i-compbench": "plait.benchmarks.tasks.prompt_sets:load_compbench",
-    "ueval": "plait.benchmarks.tasks.ueval:load",
-    "uni-mmmu": "plait.benchmarks.tasks.uni_mmmu:load",
-}
-"""Other benchmarks' data as `NAME:PLACE`: name -> `module:function` of (place, cache)."""
-
 
 MMIE = "mmie:"
 """Prefix of data that are in MMIE's format, whatever they look like."""
@@ -100,7 +80,7 @@ def load(
     A folder, file or data set of the Hub is in MMIE's format where its marks are found,
     else it is read by columns, as `reading` says; `mmie:PLACE` and `rows:PLACE` force one.
     `miniature[:N]` is N queries of the miniature world, worded as MMIE's are. `NAME:PLACE`
-    is another benchmark's data, NAME one of `READERS`; `module:function` is a user's
+    is another benchmark's data, by its reader; `module:function` is a user's
     function that returns the task set. Images are decoded once to find broken ones;
     `cache` (by default the user's cache folder) keeps the results. `on_progress` is called
     with (checked, of how many). A query with text that is not Unicode is malformed. Raises
@@ -116,24 +96,27 @@ def _read(
     cache: Path,
     on_progress: Callable[[int, int], None] | None,
 ) -> TaskSet:
-    prefix = None if is_function(data) else data_prefix(data)
+    named = (
+        None if is_function(data) or data_prefix(data) is None else find(data, Named.DATA)
+    )
     by_columns = is_read_by_columns(data)
     if reading.of_queries and not by_columns:
         raise UsageError(
             f"data.{reading.of_queries} is for data that are read by columns; {data} has a "
             "format of its own"
         )
-    if by_columns or is_function(data) or prefix in READERS:
+    has_reader = named is not None and bool(named.entry.target)
+    if by_columns or is_function(data) or has_reader:
         if prompts:
             raise UsageError(
                 f"[prompts] words MMIE's queries; {data} has its own questions"
             )
         if by_columns:
             return own_data.load(place_of(data), cache, reading, on_progress)
-        if prefix is None:
+        if named is None:
             return _own(data)
-        read_place: Callable[[str, Path], TaskSet] = imported(READERS[prefix])
-        return read_place(data.partition(":")[2], cache)
+        read_place: Callable[[str, Path], TaskSet] = named.entry.load()
+        return read_place(named.rest, cache)
     wording = mmie_prompts(prompts)
     if not miniature.is_miniature(data):
         return mmie.load(data.removeprefix(MMIE), wording, cache, on_progress)

@@ -27,7 +27,9 @@ class PipelineDesign(BaseModel):
     preset: str | None = None
     """Name by which users know the model; None where they name it otherwise."""
     settings: Mapping[str, Any] = {}
-    """Those of the preset (`plait.pipelines.presets.TextToImageSettings`)."""
+    """Those of the preset, whose class is `settings_class`."""
+    settings_class: str = ""
+    """`module:Class`, where it is not that of `diffusers:ORG/NAME`."""
     licence: str | None = None
     """Of the weights, by the model card; None where it was not read."""
     template: Literal["chat", "own", "instruction"] | None = None

@@ -8,12 +8,13 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from plait.generators.base import Kind, StageSpec, WeightsName, imported
+from plait.generators.base import Kind, StageSpec, WeightsName
+from plait.generators.catalogue import Named, by_name, by_prefix
 from plait.generators.errors import UnknownName, UsageError
 from plait.generators.mini.resolve import as_mini, mini_settings
 from plait.generators.mini.table import MINI
 from plait.generators.names import unknown, with_overrides
-from plait.scorers.judging import aspects, criteria, isg
+from plait.scorers.judging import aspects
 from plait.scorers.judging.aspects import AspectsJudge
 from plait.scorers.judging.corrected import Corrected
 from plait.scorers.judging.criteria import CriteriaJudge
@@ -31,7 +32,7 @@ from plait.scorers.judging.sources import (
 from plait.scorers.judging.user_examiner import UserExaminer, schema_of
 from plait.scorers.judging.user_judge import UserRubricJudge
 from plait.scorers.judging.user_rubric import read_user_rubric
-from plait.scorers.vqa import VQA
+from plait.scorers.vqa import is_vqa
 
 
 class ChatJudgeSettings(BaseModel):
@@ -126,7 +127,7 @@ class JudgeSettings(ChatJudgeSettings):
         if self.source.is_users:
             return self._by_user_rubric(name, stage)
         if self.structured:
-            others = ", ".join(prefix for prefix in PREFIXES if prefix != PREFIX)
+            others = ", ".join(other for other in judge_prefixes() if other != PREFIX)
             raise UsageError(
                 f"{name}: structured = true is for judges that reply with JSON ({others}), "
                 "and for rubrics of your own; by plait's they reply with text"
@@ -215,22 +216,24 @@ def with_schema(stage: StageSpec, name: str, schema: Mapping[str, Any]) -> Stage
 
 
 PREFIX = "judge:"
-PREFIXES: Mapping[str, type[ChatJudgeSettings]] = {
-    PREFIX: JudgeSettings,
-    criteria.PREFIX: CriteriaSettings,
-    aspects.PREFIX: AspectsSettings,
-    **dict.fromkeys(isg.PREFIXES, IsgSettings),
-}
-"""Prefix of a judge's name -> class of its settings."""
 
-
-JUDGES = {"mmie-score": "plait.scorers.internvl.settings:MmieScoreSettings"}
-"""Judges with their own model, and the class of its settings; any other name is one of the
-caller's chat models."""
 
 Chat = Callable[[str], StageSpec]
 """The stage of a chat model by name (`gpt-6.1-sol`, `hf:ORG/NAME`, `anole`); UsageError for
 names it does not know."""
+
+
+def judge_prefixes() -> list[str]:
+    """Return the prefixes, with their colon, of judges that ask a chat model."""
+    own = by_prefix(Named.SCORER).items()
+    return [f"{prefix}:" for prefix, entry in own if entry.target.startswith(__name__)]
+
+
+def judge_settings(name: str) -> type[ChatJudgeSettings]:
+    """Return the settings' class of the judge `name`, by its prefix; KeyError."""
+    kind: type[ChatJudgeSettings]
+    kind = by_prefix(Named.SCORER)[name.partition(":")[0]].load()
+    return kind
 
 
 def resolve_judge(
@@ -240,16 +243,15 @@ def resolve_judge(
     gpu_gib: float = 80.0,
     chat: Chat | None = None,
 ) -> ChatJudge:
-    """Return the judge that a prefix of `PREFIXES` and a model name.
+    """Return the judge that a prefix of `judge_prefixes` and a model name.
 
-    UsageError for unknown names, settings and rubrics. `overrides` are fields of the class
-    of `PREFIXES`; those of a judge with its own model may also be fields of the model's
+    UsageError for unknown names, settings and rubrics. `overrides` are fields of the
+    prefix's settings; those of a judge with its own model may also be fields of the model's
     settings.
     """
-    prefix, _, model = name.partition(":")
-    kind = PREFIXES[f"{prefix}:"]
-    if model in JUDGES:
-        fields, of_model = kind.model_fields, imported(JUDGES[model])
+    kind, model = judge_settings(name), name.partition(":")[2]
+    if (own_model := by_name(Named.JUDGE).get(model)) is not None:
+        fields, of_model = kind.model_fields, own_model.load()
         for key in overrides:
             if key not in fields and key not in of_model.model_fields:
                 valid = {*fields, *of_model.model_fields}
@@ -302,21 +304,22 @@ def refuse_wrong_rubric(settings: JudgeSettings) -> None:
 def chat_model(name: str) -> str:
     """Return the chat model that the scorer `name` asks; any other name as it is."""
     prefix, _, model = name.partition(":")
-    return model if f"{prefix}:" in PREFIXES or (model and prefix in VQA) else name
+    asks = f"{prefix}:" in judge_prefixes() or (model and is_vqa(name))
+    return model if asks else name
 
 
 def _chat_stage(name: str, model: str, chat: Chat | None) -> StageSpec:
     prefix = f"{name.partition(':')[0]}:"
     if chat is None or not model:
-        valid = (f"{prefix}{known}" for known in [*JUDGES, "MODEL"])
+        valid = (f"{prefix}{known}" for known in [*by_name(Named.JUDGE), "MODEL"])
         raise unknown("judge", name, valid)
     try:
         stage = chat(model)
     except UnknownName as error:
-        valid = (f"{prefix}{known}" for known in (*JUDGES, *error.valid))
+        valid = (f"{prefix}{known}" for known in (*by_name(Named.JUDGE), *error.valid))
         raise unknown("judge", name, valid) from None
     except UsageError as error:
-        own = ", ".join(f"{prefix}{known}" for known in JUDGES)
+        own = ", ".join(f"{prefix}{known}" for known in by_name(Named.JUDGE))
         raise UsageError(f"judge {name!r}: {error}; also {own}") from None
     if stage.kind is not Kind.DRAFT:
         raise UsageError(

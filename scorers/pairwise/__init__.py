@@ -6,19 +6,11 @@ from typing import Any
 
 from plait.generators.base import imported
 from plait.generators.buckets import AnyPath
+from plait.generators.catalogue import Named, by_name, valid_names
 from plait.generators.errors import UsageError
 from plait.generators.names import unknown
 from plait.scorers.judging.sources import Mode
 from plait.scorers.pairwise.protocol import Pairwise
-
-PROTOCOLS: dict[str, str] = {
-    "creation": "plait.scorers.pairwise.creation:Creation",
-    "mllm-bench": "plait.scorers.pairwise.mllm_bench:MllmBench",
-    "mmrb2": "plait.scorers.pairwise.mmrb2:Mmrb2",
-    "opening": "plait.scorers.pairwise.opening:Opening",
-    "probench": "plait.scorers.pairwise.probench:ProBench",
-}
-"""Name -> `module:Class` of the protocol."""
 
 
 def resolve_protocol(
@@ -31,10 +23,11 @@ def resolve_protocol(
     of the protocol's class. Raises UsageError for unknown names and for texts that are
     not the published ones.
     """
-    if name not in PROTOCOLS and ":" not in name:
-        raise unknown("protocol", name, [*PROTOCOLS, "module:Class"])
+    entry = by_name(Named.PAIRWISE).get(name)
+    if entry is None and ":" not in name:
+        raise unknown("protocol", name, valid_names(Named.PAIRWISE))
     try:
-        protocol: Any = imported(PROTOCOLS.get(name, name))
+        protocol: Any = imported(name) if entry is None else entry.load()
     except (ImportError, AttributeError) as error:
         raise UsageError(f"protocol {name!r} cannot be imported: {error}") from None
     if official is not None and not hasattr(protocol, "published"):

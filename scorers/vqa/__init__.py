@@ -6,17 +6,10 @@ possible answers to one question behind what is shown.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from plait.generators.catalogue import Named, find
 
-from plait.scorers.vqa.criteria import CriteriaScorer
-from plait.scorers.vqa.dpg import DpgScorer
-from plait.scorers.vqa.geneval2 import GenEval2Scorer
-from plait.scorers.vqa.questions import QuestionScorer, VqaScorer
 
-VQA: Mapping[str, type[QuestionScorer]] = {
-    "vqascore": VqaScorer,
-    "geneval2": GenEval2Scorer,
-    "dpg": DpgScorer,
-    "criteria-probability": CriteriaScorer,
-}
-"""Prefix of a scorer's name -> its class."""
+def is_vqa(name: str) -> bool:
+    """Return whether `name` is that of such a scorer."""
+    match = find(name, Named.SCORER)
+    return match is not None and match.entry.target.startswith(f"{__name__}.")

@@ -70,7 +70,6 @@ app = typer.Typer(
     result_callback=_end,
     help="Run and judge models that answer with interleaved text and images.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -691,9 +690,9 @@ def list_names(
     what: Annotated[str, Argument(help="systems, scorers, data or weights.")] = "systems",
 ) -> int:
     """List the names that can be used."""
-    from plait import catalogue
+    from plait import listing
 
-    return catalogue.show(what, _console())
+    return listing.show(what, _console())
 
 
 @app.command()
@@ -704,9 +703,9 @@ def fetch(
     ],
 ) -> int:
     """Download weights into the Hub cache, for offline nodes."""
-    from plait import catalogue
+    from plait import listing
 
-    return catalogue.fetch(names, _console())
+    return listing.fetch(names, _console())
 
 
 @app.command()

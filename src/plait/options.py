@@ -10,32 +10,45 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer import Argument, Option
 
+from plait import completion
 from plait.generators.base import WeightsName
+from plait.generators.catalogue import SYSTEMS, Named, entries, valid_names
 
 if TYPE_CHECKING:
     from plait.benchmarks.runs.planning import ForecastOptions
     from plait.benchmarks.tasks.changes import DataChoices
 
+
+def _forms(*kinds: Named) -> str:
+    return ", ".join(entry.form for entry in entries(*kinds))
+
+
 Data = Annotated[
     str | None,
     Option(
-        help="'sample', 'miniature' or miniature:N, a file or folder of your own queries "
-        "(JSON, CSV, TSV, Parquet; see `plait check`) or in MMIE's format, "
-        "hf:ORG/NAME@REVISION, rows:PLACE or mmie:PLACE to force one, creation:PLACE, "
-        "creation-text:PLACE, isg:PLACE, "
-        "interleavedbench:PLACE, mllm-bench:PLACE, mmrb2:PLACE, opening:PLACE, "
-        "realunify:PLACE, uni-mmmu:PLACE, probench:PLACE, ueval:PLACE, official:FOLDER, "
-        "prompts to draw as geneval2:PLACE, dpg:PLACE, t2i-compbench:PLACE, prompts:FILE, "
-        "or module:function for your own task set (see `plait list data`)."
+        help="A file or folder of your own queries (JSON, CSV, TSV, Parquet; see `plait "
+        f"check`) or in MMIE's format, {_forms(Named.DATA)}, or module:function for your "
+        "own task set (see `plait list data`).",
+        autocompletion=completion.data,
     ),
 ]
 Systems = Annotated[
     list[str] | None,
-    Option(help="Such as anole or qwen2-vl-72b+sdxl-turbo@outline; may be repeated."),
+    Option(
+        help="Such as anole or qwen2-vl-72b+sdxl-turbo@outline: "
+        f"{_forms(*SYSTEMS, Named.COMPOSITION)}, or module:Class (see `plait list "
+        "systems`); may be repeated.",
+        autocompletion=completion.systems,
+    ),
 ]
 Scorers = Annotated[
     list[str] | None,
-    Option("--scorer", help="Such as clipscore or judge:gpt-6.1-sol; may be repeated."),
+    Option(
+        "--scorer",
+        help=f"Such as clipscore or judge:gpt-6.1-sol: {_forms(Named.SCORER)}, or "
+        "module:Class (see `plait list scorers`); may be repeated.",
+        autocompletion=completion.scorers,
+    ),
 ]
 Mode = Annotated[
     Literal["corrected", "official"] | None,
@@ -93,18 +106,19 @@ Settings = Annotated[
 
 
 def _protocol(name: str) -> str:
-    if name not in PROTOCOLS and ":" not in name:
-        raise typer.BadParameter(f"{name!r} is not one of {', '.join(PROTOCOLS)}")
+    valid = valid_names(Named.PAIRWISE)
+    if name not in valid and ":" not in name:
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(valid)}")
     return name
 
 
-PROTOCOLS = ("creation", "mllm-bench", "mmrb2", "opening", "probench", "module:Class")
 Protocol = Annotated[
     str,
     Option(
         metavar="NAME",
-        help="creation, mllm-bench, mmrb2, opening, probench, or your own module:Class.",
+        help=f"{_forms(Named.PAIRWISE)}, or your own module:Class.",
         callback=_protocol,
+        autocompletion=completion.protocols,
     ),
 ]
 Remake = Annotated[

@@ -33,11 +33,11 @@ from plait.benchmarks.studies.annotations import read_ratings
 from plait.benchmarks.tasks.miniature.reader import is_miniature
 from plait.cluster.store import BlobReader
 from plait.generators.buckets import AnyPath, any_path
+from plait.generators.catalogue import Named, by_name
 from plait.generators.errors import UsageError
 from plait.generators.mini.table import MINI, folder_of
 from plait.generators.names import unknown
 from plait.options import changed_data_of, flags_of, forecast_of
-from plait.pipelines.presets import LVLMS
 from plait.pipelines.systems import is_t2i, parts_of
 from plait.scorers.base import Scorer
 
@@ -156,11 +156,11 @@ def mini_models() -> _Sides:
     quick = {model for name in QUICKSTART.systems for model in parts_of(name).models}
     by_folder: dict[Path, str] = {}
     for name in sorted(MINI, key=lambda name: (name not in quick, name)):
-        if folder_of(name).is_dir() and (name in LVLMS or is_t2i(name)):
+        if folder_of(name).is_dir() and (name in by_name(Named.LVLM) or is_t2i(name)):
             by_folder.setdefault(folder_of(name), name)
-    names = tuple(by_folder.values())
-    lvlms = tuple(name for name in names if name in LVLMS)
-    return lvlms, tuple(name for name in names if name not in lvlms)
+    found = tuple(by_folder.values())
+    lvlms = tuple(name for name in found if name in by_name(Named.LVLM))
+    return lvlms, tuple(name for name in found if name not in lvlms)
 
 
 def _refuse_half(lvlms: Sequence[str], t2is: Sequence[str]) -> None:

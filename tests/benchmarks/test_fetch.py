@@ -15,7 +15,7 @@ from cli_helpers import plait
 from cli_helpers import plait_process as process
 from rich.console import Console
 
-from plait.catalogue import fetch
+from plait.listing import fetch
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 FILES = {

@@ -12,7 +12,7 @@ import pytest
 from boards import results_of
 from PIL import Image as Pillow
 
-from plait import catalogue, commands
+from plait import commands, listing
 from plait.api import query, scorer, system
 from plait.benchmarks.plain_console import PlainConsole
 from plait.benchmarks.runs.config import load_config
@@ -132,7 +132,7 @@ def test_the_defaults_have_mini_weights() -> None:
 
 def test_the_list_of_weights_shows_which_are_there(weights: Path) -> None:
     said = io.StringIO()
-    catalogue.show("weights", PlainConsole(file=said, width=200))
+    listing.show("weights", PlainConsole(file=said, width=200))
     lines = {line.split()[0]: line for line in said.getvalue().splitlines() if line.split()}
     assert "miniature world" in lines["mini"]
     assert "MB" in lines["openjourney"]

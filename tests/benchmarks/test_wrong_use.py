@@ -18,9 +18,8 @@ from paths import SOURCE
 from plait.benchmarks.runs.exports import FORMATS
 from plait.benchmarks.tasks.reading.rules import TaskError
 from plait.benchmarks.tasks.reading.sources import snapshot
-from plait.benchmarks.tasks.task_set import READERS
+from plait.generators.catalogue import Named, by_prefix
 from plait.generators.errors import PlaitError, UsageError
-from plait.generators.registry import PREFIXES, Named
 from plait.scorers.judging import released
 
 TRUTH = ["--system", "gt", "--weights", "tiny", "--limit", "3"]
@@ -169,7 +168,7 @@ def test_a_mode_is_checked_whether_or_not_a_judge_asks(
 def test_help_and_the_list_name_every_form_of_data() -> None:
     shown = "".join(plait("run", "--help").output.split())
     listed = "".join(plait("list", "data").output.split())
-    read = (PREFIXES[Named.DATA][name].form for name in READERS)
+    read = (entry.form for entry in by_prefix(Named.DATA).values())
     for form in (*read, "module:function", "sample"):
         assert form in shown
         assert form in listed

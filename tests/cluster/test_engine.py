@@ -57,7 +57,7 @@ from plait.generators.document import (
 from plait.generators.images import Drawing
 from plait.generators.system import System
 from plait.pipelines.chat.settings import EndpointSettings
-from plait.pipelines.presets import LVLMS
+from plait.pipelines.presets import lvlm
 from plait.scorers.base import Scorer
 
 pytestmark = pytest.mark.usefixtures("worker_threads")
@@ -285,7 +285,7 @@ def test_an_endpoint_is_asked_in_order_and_a_local_stage_long_inputs_first(
     """Neighbours begin alike, which a server's prefix cache serves."""
     spec = endpoint(server, batch_size=len(WORDS))
     assert not spec.placement.longest_first
-    assert LVLMS["qwen2-vl-7b"].spec("local", "tiny").placement.longest_first
+    assert lvlm("qwen2-vl-7b").spec("local", "tiny").placement.longest_first
     place = replace(spec.placement, longest_first=longest_first)
     plan = asking(replace(spec, placement=place), *("long " * n for n in WORDS))
     assert run(plan, tmp_path).counts["done"] == len(WORDS)

@@ -34,9 +34,8 @@ import plait.cli
 from plait.benchmarks.runs.config import RunConfig, load_config
 from plait.benchmarks.runs.experiment import models_of, scorer_named
 from plait.benchmarks.tasks.task_set import load
+from plait.generators.catalogue import Named, by_name, is_custom
 from plait.generators.errors import PlaitError, UsageError
-from plait.generators.natives import NATIVE
-from plait.generators.registry import is_custom
 from plait.pipelines.systems import Models, is_lvlm, is_t2i, lvlm_spec, resolve, t2i_stages
 from plait.scorers.judging.rubric_file import RubricText
 from plait.scorers.judging.user_rubric import read_user_rubric
@@ -107,7 +106,7 @@ def _scorer(name: str, config: RunConfig) -> None:
 
 
 def _resolve_model(name: str, models: Models) -> None:
-    if name in NATIVE:
+    if name in by_name(Named.NATIVE):
         resolve(name, models)
     elif is_t2i(name):
         assert t2i_stages(name, models)

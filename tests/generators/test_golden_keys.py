@@ -16,24 +16,23 @@ from paths import DATA
 
 from plait.benchmarks.studies.compare import judge_stage
 from plait.generators.base import StageSpec
+from plait.generators.catalogue import Named, by_name
 from plait.generators.checkpoints import pinning
-from plait.generators.natives import NATIVE
-from plait.pipelines.presets import LVLMS, T2IS
 from plait.pipelines.systems import Models, resolve
-from plait.scorers import SCORERS, resolve_scorer
+from plait.scorers import resolve_scorer
 
 GOLDEN = DATA / "golden_keys.json"
 
 
 def stages(models: Models) -> Iterator[StageSpec]:
-    for name in NATIVE:
+    for name in by_name(Named.NATIVE):
         yield from resolve(name, models).stages
-    writer, artist = next(iter(LVLMS)), next(iter(T2IS))
-    for name in LVLMS:
+    writer, artist = next(iter(by_name(Named.LVLM))), next(iter(by_name(Named.T2I)))
+    for name in by_name(Named.LVLM):
         yield from resolve(f"{name}+{artist}", models).stages
-    for name in T2IS:
+    for name in by_name(Named.T2I):
         yield from resolve(f"{writer}+{name}", models).stages
-    for name in SCORERS:
+    for name in by_name(Named.SCORER):
         yield from resolve_scorer(name, models.weights, {}, models.gpu_gib).stages
     yield judge_stage("mmie-score", models)
 

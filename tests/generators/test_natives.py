@@ -272,8 +272,9 @@ def test_an_unknown_native_model_is_refused():
 
 def test_planning_loads_no_model_code():
     code = (
-        "import sys; from plait.generators.natives import NATIVE, native; "
-        "[native(name, 'tiny', {}) for name in NATIVE]; "
+        "import sys; from plait.generators.natives import native; "
+        "from plait.generators.catalogue import Named, by_name; "
+        "[native(name, 'tiny', {}) for name in by_name(Named.NATIVE)]; "
         "heavy = {'torch', 'transformers', 'diffusers', 'tokenizers', 'sentencepiece', "
         "'numpy'}; print(sorted(heavy & set(sys.modules)))"
     )

@@ -10,8 +10,9 @@ import pytest
 from paths import CHECKOUT
 
 from plait.generators.base import Result, imported
+from plait.generators.catalogue import Entry, Named, by_name
 from plait.generators.document import Request, Text, Turn
-from plait.generators.natives import NATIVE, native
+from plait.generators.natives import native
 
 README = CHECKOUT / "generators" / "README.md"
 
@@ -22,7 +23,8 @@ def test_the_native_model_of_the_readme(
     (example,) = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     (tmp_path / "echo.py").write_text(example)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(NATIVE, "echo", "echo:echo")
+    entry = Entry.of(Named.NATIVE, "echo", help="says it again", make="echo:echo")
+    monkeypatch.setitem(by_name(Named.NATIVE), "echo", entry)
     importlib.invalidate_caches()
     system = native("echo", "tiny", {"draft": {"repeats": 2}})
     assert system.stages[0].digest != native("echo", "tiny", {}).stages[0].digest

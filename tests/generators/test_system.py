@@ -16,6 +16,7 @@ from plait.cluster.records import Item, encode
 from plait.cluster.store import Store
 from plait.cluster.walks import drive, read, together
 from plait.generators.base import Failure, Job, Kind, Outcome, Result, Skip, StageSpec, Walk
+from plait.generators.catalogue import Named, by_name
 from plait.generators.document import (
     Document,
     Draft,
@@ -27,7 +28,6 @@ from plait.generators.document import (
     Text,
     Turn,
 )
-from plait.generators.natives import NATIVE
 from plait.generators.system import Repetition, System, Variant, answer
 from plait.pipelines.composition import protocol
 from plait.pipelines.systems import Models, resolve
@@ -263,7 +263,7 @@ def keys_with(system: System, noise: bytes, text: str = "so") -> list[tuple[str,
     return [job.keys for job in asked]
 
 
-@pytest.mark.parametrize("name", NATIVE)
+@pytest.mark.parametrize("name", by_name(Named.NATIVE))
 def test_no_key_tells_the_last_digits_of_a_payload(name: str) -> None:
     system = resolve(name, Models(weights="tiny"))
     one, other = keys_with(system, b"1"), keys_with(system, b"2")

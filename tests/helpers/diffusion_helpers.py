@@ -17,7 +17,7 @@ from plait.generators.base import Outcome, Result, imported
 from plait.generators.diffusion.builds import build_pipeline
 from plait.generators.document import ImageRequest
 from plait.generators.images import Drawing
-from plait.pipelines.presets import PRIORS, T2IS
+from plait.pipelines.presets import prior_of, t2i
 
 CPU = torch.device("cpu")
 WORDS = "a red house by the sea with nine white boats and a very long pier in the fog"
@@ -38,16 +38,16 @@ TEXT_ENCODER = "text_encoder/model.safetensors"
 
 def arguments(name: str, **changes: Any) -> dict[str, Any]:
     """Constructor arguments of a named model with tiny weights, as a worker gives them."""
-    spec = T2IS[name].spec(name, "tiny")
+    spec = t2i(name).spec(name, "tiny")
     return {**spec.settings, **spec.options, **changes}
 
 
 def stage(name: str, **changes: Any) -> Any:
     """A named model with tiny weights: its stage, or both where it has two."""
-    drawing = imported(T2IS[name].target)(**arguments(name, **changes))
-    if name not in PRIORS:
+    drawing = imported(t2i(name).target)(**arguments(name, **changes))
+    if prior_of(name) is None:
         return drawing
-    spec = PRIORS[name].spec(name, "tiny")
+    spec = prior_of(name).spec(name, "tiny")
     prior = imported(spec.target)(**{**spec.settings, **spec.options, **changes})
     return TwoStages(prior, drawing)
 
@@ -79,7 +79,7 @@ pipeline_of = functools.cache(tiny_pipeline)
 def from_folder(folder: Path, name: str, **changes: Any) -> Any:
     """The stage that a published checkpoint in `folder` would be hosted as."""
     given = {"weights": "pretrained", "model": str(folder), **changes}
-    return stage(name, **({} if name in PRIORS else {"variant": None}), **given)
+    return stage(name, **({"variant": None} if prior_of(name) is None else {}), **given)
 
 
 def pixels(outcomes: Sequence[Outcome[Drawing]]) -> np.ndarray:

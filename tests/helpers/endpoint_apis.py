@@ -30,13 +30,14 @@ from picture_helpers import saved
 from PIL import Image as Pillow
 
 from plait.generators.base import Result
+from plait.generators.catalogue import Named
 from plait.generators.document import Image, ImageRequest, Text
 from plait.pipelines.endpoints.chat import ChatEndpoint, ChatImagesEndpoint, KitEndpoint
 from plait.pipelines.endpoints.gemini import GeminiEndpoint
 from plait.pipelines.endpoints.images import ImagesEndpoint
 from plait.pipelines.endpoints.responses import ResponsesEndpoint
 from plait.pipelines.endpoints.settings import omni_settings
-from plait.pipelines.presets import KITS
+from plait.pipelines.presets import preset
 
 
 def picture(colour: str, size: tuple[int, int] = (12, 8), kind: str = "PNG") -> Image:
@@ -293,7 +294,8 @@ def _by_stage(body: Asked) -> Answer:
 
 
 def _kit(name: str, reply: Callable[[Any], Answer]) -> Api:
-    own = KITS[name].model_dump(include=KITS[name].model_fields_set - {"model"})
+    kit = preset(Named.SERVED, name)
+    own = kit.model_dump(include=kit.model_fields_set - {"model"})
     settings = {"temperature": None, "max_tokens": None, "system": None, "max_images": None}
     return replace(
         CHAT_IMAGES, name=name, stage=KitEndpoint, reply=reply, settings=own | settings

@@ -28,9 +28,9 @@ from plait.benchmarks.runs.config import (
     ReportConfig,
     RunConfig,
 )
-from plait.catalogue import LISTS, tables_of
 from plait.cluster.launch.settings import ClusterSettings
 from plait.generators.settings import StageSettings
+from plait.listing import LISTS, tables_of
 from plait.pipelines.critic import CriticSettings
 from plait.pipelines.servers.settings import ServerTable
 

@@ -31,7 +31,7 @@ from plait.generators.diffusion.builds import build_pipeline
 from plait.generators.document import Image
 from plait.generators.images import encode
 from plait.generators.mini.table import SHIPPED
-from plait.pipelines.presets import LVLMS
+from plait.pipelines.presets import lvlm
 from plait.pipelines.vlm.decoding import by_generate
 from plait.pipelines.vlm.stage import VisionLanguageModel
 
@@ -63,7 +63,7 @@ class GenerateStage(VisionLanguageModel):
 
 def save_tiny(folder: Path, name: str = "qwen2-vl-7b") -> Path:
     """The tiny form of a published model, saved with its processor."""
-    model, processor = random_weights.tiny(LVLMS[name].model)
+    model, processor = random_weights.tiny(lvlm(name).model)
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
     return folder

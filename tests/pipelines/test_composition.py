@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trial import sample
 
-from plait import catalogue
+from plait import listing
 from plait.benchmarks.plain_console import PlainConsole
 from plait.benchmarks.tasks.published import as_asked
 from plait.cluster.walks import drive
@@ -162,7 +162,7 @@ def test_text_alone_asks_for_no_weights_that_it_never_uses(
             resolve(name, Models(weights="pretrained"))
         assert list(pins.known) == [f"{tmp_path}@main"]
         assert not pins.missing
-    assert catalogue.fetch([f"{chat}+sd3@text"], PlainConsole()) == 0
+    assert listing.fetch([f"{chat}+sd3@text"], PlainConsole()) == 0
     alone, named = (resolve(f"qwen2-vl-7b{t2i}@text", TINY) for t2i in ("", "+sd3"))
     assert alone.name == "qwen2-vl-7b@text"
     assert alone.stages == named.stages == resolve("qwen2-vl-7b+sd3", TINY).stages[:1]

@@ -17,11 +17,11 @@ from plait.benchmarks.local import LocalSystem, NoDocument
 from plait.cluster.store import Store, read_blob
 from plait.cluster.usage import Spending, committed_usage, usage_of
 from plait.generators.base import Failure, Fault, Job, Kind, Result, StageSpec
+from plait.generators.catalogue import Named, by_prefix
 from plait.generators.document import Text
-from plait.generators.registry import PREFIXES, Named
 from plait.generators.system import Repetition, answer
 from plait.pipelines.endpoints.settings import ImagesSettings
-from plait.pipelines.systems import INTERLEAVED, Models, resolve
+from plait.pipelines.systems import Models, resolve
 
 TINY = Models(weights="tiny")
 DRAWER = f"chat-images:{MODEL}"
@@ -49,16 +49,15 @@ def written(root: Path) -> bytes:
 
 
 def test_a_name_is_one_drafting_stage_whose_model_is_all_that_follows() -> None:
-    assert set(INTERLEAVED) <= set(PREFIXES[Named.SYSTEM])
     digests = set()
-    for prefix in INTERLEAVED:
+    for prefix in by_prefix(Named.SERVED):
         system = resolve(f"{prefix}:org/model+x@1", Models(weights="pretrained"))
         (stage,) = system.stages
         assert (stage.kind, stage.weights, stage.seeded) == (Kind.DRAFT, None, True)
         assert stage.settings["model"] == "org/model+x@1"
         assert (system.variant, system.tells_modality) == ("interleaved", True)
         digests.add((stage.stage, stage.digest))
-    assert len(digests) == len(INTERLEAVED)
+    assert len(digests) == len(by_prefix(Named.SERVED))
     (stage,) = resolve("gemini:m", TINY).stages
     assert stage.identity == "endpoint:generativelanguage.googleapis.com"
     assert stage.secrets == ("GEMINI_API_KEY",)

@@ -33,13 +33,14 @@ from safetensors.numpy import save
 from vlm_helpers import checkpoint, loaded
 
 from plait.generators.base import Failure, Fault, Result, Skip
+from plait.generators.catalogue import Named, by_name
 from plait.generators.diffusion.calls import IN_BATCHES
 from plait.generators.diffusion.designs import DESIGNS, PUBLISHED
 from plait.generators.diffusion.inputs import SEEING
 from plait.generators.document import Image, ImageRequest, Payload, Text
 from plait.generators.errors import CheckpointError
 from plait.generators.images import decode, encode
-from plait.pipelines.presets import T2IS
+from plait.pipelines.presets import t2i
 from plait.pipelines.text_to_image import TextToImage
 
 pytestmark = pytest.mark.models
@@ -85,13 +86,16 @@ def own_images(pipeline: Any, name: str, requests: list[ImageRequest]) -> np.nda
 
 @pytest.mark.parametrize(
     ("name", "requests"),
-    [*((n, REQUESTS) for n in T2IS if n != EDITORS[-1]), *((n, EDITS) for n in EDITORS)],
+    [
+        *((n, REQUESTS) for n in by_name(Named.T2I) if n != EDITORS[-1]),
+        *((n, EDITS) for n in EDITORS),
+    ],
 )
 def test_batch_equals_pipeline_called_one_by_one(name, requests, tmp_path, monkeypatch):
     """Against diffusers' own loading and drawing of the same checkpoint on disk."""
     monkeypatch.setattr(INPUT_PIXELS, 64 * 64)
-    design = DESIGNS[PUBLISHED[T2IS[name].model]]
-    tiny_pipeline(PUBLISHED[T2IS[name].model]).save_pretrained(tmp_path)
+    design = DESIGNS[PUBLISHED[t2i(name).model]]
+    tiny_pipeline(PUBLISHED[t2i(name).model]).save_pretrained(tmp_path)
     plain = name == "qwen-image-edit" and requests is REQUESTS
     kind = "QwenImagePipeline" if plain else design.pipeline
     theirs = getattr(diffusers, kind).from_pretrained(tmp_path)

@@ -10,6 +10,7 @@ from scorer_helpers import SAMPLES, first, made, scored, truth_of
 
 from plait.benchmarks.runs.planning import ExpectedAnswers
 from plait.generators.base import NotApplicable, StageSpec
+from plait.generators.catalogue import Named, by_name
 from plait.generators.document import (
     AnswerForm,
     Document,
@@ -21,7 +22,7 @@ from plait.generators.document import (
 )
 from plait.generators.system import System
 from plait.pipelines.systems import Models, chat_spec, resolve
-from plait.scorers import SCORERS, resolve_scorer
+from plait.scorers import resolve_scorer
 from plait.scorers.applicability import Applicability, applicability, grouped
 from plait.scorers.base import Scorer
 
@@ -161,7 +162,7 @@ def test_scorers_of_the_same_part_share_a_line() -> None:
 
 
 @pytest.mark.models
-@pytest.mark.parametrize("name", SCORERS)
+@pytest.mark.parametrize("name", by_name(Named.SCORER))
 def test_what_a_plan_refuses_is_what_scoring_refuses(name: str) -> None:
     queries = [*SAMPLES[:4], PROMPT, replace(first("SA"), wants_images=False), SILENT]
     answers = [

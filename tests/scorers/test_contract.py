@@ -21,14 +21,15 @@ from plait.generators.base import (
     Unread,
     Unscored,
 )
+from plait.generators.catalogue import Named, by_name
 from plait.generators.document import Document, Image, Score, Text
 from plait.generators.errors import UsageError
-from plait.scorers import SCORERS, resolve_scorer
+from plait.scorers import resolve_scorer
 from plait.scorers.base import DIRECTIONS, UNBOUNDED, admitted, bounds
 
 COMPARED = ("isg-structure", "known-answer")
 """Read no content: `test_answers.py` is about them."""
-NAMES = [*(name for name in SCORERS if name not in COMPARED), JUDGE]
+NAMES = [*(name for name in by_name(Named.SCORER) if name not in COMPARED), JUDGE]
 OF_TEXT = ("bertscore", "bleu", "chrf", "rouge1", "rouge2", "rougeL")
 """Of those that compare with the ground truth, the ones that read text alone."""
 OF_TRUTH = (*OF_TEXT, "dists", "lpips", "ssim")

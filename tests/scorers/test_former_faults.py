@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from paths import CHECKOUT
 
-from plait.scorers import SCORERS, former_faults, resolve_scorer
+from plait.generators.catalogue import Named, by_name
+from plait.scorers import former_faults, resolve_scorer
 
 JUDGE = "judge:mmie-score"
 CASES: list[tuple[str, dict[str, Any]]] = [
-    *((name, {}) for name in (*SCORERS, JUDGE)),
+    *((name, {}) for name in (*by_name(Named.SCORER), JUDGE)),
     ("known-answer", {"mode": "official"}),
     ("clipscore", {"processor": "transformers"}),
     ("pickscore", {"processor": "open_clip"}),
@@ -42,8 +43,9 @@ def test_settings_of_other_versions_and_scorers_of_others_are_no_error() -> None
 def test_no_model_code_is_imported() -> None:
     code = (
         "import sys\n"
-        "from plait.scorers import SCORERS, former_faults\n"
-        f"for name in (*SCORERS, {JUDGE!r}, 'absent_module:Scorer'):\n"
+        "from plait.generators.catalogue import Named, by_name\n"
+        "from plait.scorers import former_faults\n"
+        f"for name in (*by_name(Named.SCORER), {JUDGE!r}, 'absent_module:Scorer'):\n"
         "    former_faults(name, {})\n"
         "assert not {'torch', 'transformers', 'open_clip', 'ray'} & set(sys.modules)\n"
     )

@@ -19,10 +19,11 @@ from plait.cluster.local import LocalStages
 from plait.cluster.plan import Evaluation
 from plait.cluster.walks import drive
 from plait.generators.base import Failure, Job, Outcome, Result, Unread
+from plait.generators.catalogue import Named, by_name, by_prefix
 from plait.generators.document import Document, Draft, Query, Score, Text
 from plait.generators.errors import UsageError
 from plait.generators.system import System
-from plait.scorers import SCORERS, resolve_scorer
+from plait.scorers import resolve_scorer
 from plait.scorers.answers import CHOICE, KNOWN, LETTER, MOVES
 from plait.scorers.base import UNBOUNDED, CustomScorer, Scorer, bounds
 from plait.scorers.judging.aspects import ASPECTS, AspectsJudge
@@ -32,7 +33,7 @@ from plait.scorers.judging.judge import RubricJudge
 from plait.scorers.judging.released import Released
 from plait.scorers.judging.rubrics import Rubric
 from plait.scorers.parts import RULED, PartScale, PartTable, ScorePart
-from plait.scorers.vqa import VQA
+from plait.scorers.vqa import is_vqa
 from plait.scorers.vqa.dpg import PROPOSITIONS
 from plait.scorers.vqa.geneval2 import ATOMS
 
@@ -112,7 +113,9 @@ def by_probabilities(prefix: str) -> Judged:
     def told(pending: Sequence[Job]) -> list[Outcome[Any]]:
         return [Result(Score(0.0, {"answers": _likely(job)})) for job in pending]
 
-    scorer = VQA[prefix].asking(f"{prefix}:chatty", chat_spec(), {})
+    scorer = (
+        by_prefix(Named.SCORER)[prefix].load().asking(f"{prefix}:chatty", chat_spec(), {})
+    )
     query = query_of("Two cups", metadata=metadata)
     return Judged.of(scorer, drive(scorer.judge(query, STORY), told))
 
@@ -130,10 +133,11 @@ def by_comparison(name: str, text: str, known: Mapping[str, Any]) -> Judged:
 
 MET, NOT_MET = '{"criteria_met": true}', '{"criteria_met": false}'
 COMPARED = ("isg-structure", "known-answer")
-BY_STAGE = [n for n in SCORERS if n not in COMPARED and not made(n).of_sets]
+BY_STAGE = [n for n in by_name(Named.SCORER) if n not in COMPARED and not made(n).of_sets]
+VQA_PREFIXES = [p for p in by_prefix(Named.SCORER) if is_vqa(f"{p}:model")]
 JUDGED: Mapping[str, Callable[[], Judged]] = {
     **{name: partial(by_stage, name) for name in BY_STAGE},
-    **{prefix: partial(by_probabilities, prefix) for prefix in VQA},
+    **{prefix: partial(by_probabilities, prefix) for prefix in VQA_PREFIXES},
     "judge": partial(
         by_rubric,
         image_sizes=[[64, 48]],
@@ -214,7 +218,8 @@ def test_no_scorer_with_parts_is_left_out() -> None:
     """Those that declare some are all tried above, and the others' scores have none."""
     tried = {type(JUDGED[case]().scorer) for case in JUDGED if case not in BY_STAGE}
     tried |= {type(made(name)) for name in BY_STAGE}
-    classes = {type(resolve_scorer(name, "tiny", {})) for name in SCORERS} | {*VQA.values()}
+    classes = {type(resolve_scorer(name, "tiny", {})) for name in by_name(Named.SCORER)}
+    classes |= {by_prefix(Named.SCORER)[prefix].load() for prefix in VQA_PREFIXES}
     untried = classes - tried
     assert {cls.__name__ for cls in untried} == {"SetScorer", "StructureScorer"}
     assert not any(cls.declared_parts.rows for cls in untried)

@@ -9,8 +9,9 @@ from contents import document, query_of
 from paths import CHECKOUT
 
 from plait.generators.base import Job, Result, Unscored, imported
+from plait.generators.catalogue import Named, by_name
 from plait.generators.document import Candidate
-from plait.scorers import SCORERS, resolve_scorer
+from plait.scorers import resolve_scorer
 from plait.scorers.statistics.estimate import LEAST
 from plait.scorers.statistics.means import LEAST_OF_TWO
 
@@ -48,7 +49,9 @@ def test_the_page_names_what_is_there():
     text = README.read_text("utf-8")
     for name in re.findall(r"`([a-z_]+(?:\.py|/))`", text.partition("## Five")[0]):
         assert (README.parent / name).exists(), name
-    for target in SCORERS.values():
-        module = target.partition(":")[0].removeprefix("plait.scorers.").replace(".", "/")
-        assert f"`{module}.py`" in text
+    for entry in by_name(Named.SCORER).values():
+        module = (
+            entry.target.partition(":")[0].removeprefix("plait.scorers.").replace(".", "/")
+        )
+        assert f"`{module.replace('.', '/')}.py`" in text
     assert f"fewer than {LEAST} values ({LEAST_OF_TWO} where" in text

@@ -14,6 +14,7 @@ from trial import as_asked, painter, sample, writer
 from plait.cluster.local import LocalStages
 from plait.cluster.walks import drive
 from plait.generators.base import Job, Outcome, Result, Unread, Unscored, Walk
+from plait.generators.catalogue import Named, by_name
 from plait.generators.content import EMPTY_REPLY
 from plait.generators.document import Draft, Image, ImageRequest, Text
 from plait.generators.system import TRIES, Repetition, System, answer
@@ -28,7 +29,7 @@ from plait.scorers.judging.judge import RubricJudge
 from plait.scorers.judging.released import Released
 from plait.scorers.judging.resolve import JudgeSettings
 from plait.scorers.judging.rubrics import Rubric
-from plait.scorers.pairwise import PROTOCOLS, resolve_protocol
+from plait.scorers.pairwise import resolve_protocol
 
 MARKS = {
     "think": "<think>\n{}\n</think>\n\n",
@@ -148,7 +149,7 @@ def replied(walk: Walk[Any], reply: str) -> tuple[list[Job], Any]:
 
 
 def test_every_protocol_and_judge_is_here() -> None:
-    assert {*PROTOCOLS} <= {*JUDGES}
+    assert {*by_name(Named.PAIRWISE)} <= {*JUDGES}
 
 
 @pytest.mark.parametrize("marks", MARKS.values(), ids=MARKS)

@@ -11,20 +11,17 @@ from api_helpers import fill
 from cli_helpers import plait
 
 from plait.benchmarks.runs.citations import BY_ID, OWN, PLAIT, of_model, of_scorer, tables
-from plait.generators.natives import NATIVE
-from plait.generators.registry import PREFIXES, Named
+from plait.generators.catalogue import Named, by_name, by_prefix
 from plait.pipelines.composition import PROTOCOLS
-from plait.pipelines.presets import KITS, LVLMS, T2IS
-from plait.scorers import SCORERS
-from plait.scorers.judging.resolve import JUDGES
-from plait.scorers.pairwise import PROTOCOLS as COMPARISONS
 
+MODELS = (Named.NATIVE, Named.SERVED, Named.LVLM, Named.T2I, Named.JUDGE)
+PLAIN = {name for name in by_name(Named.SCORER) if ":" not in name}
 NAMES = {
-    "models": {*NATIVE, *KITS, *LVLMS, *T2IS, *JUDGES},
+    "models": {name for kind in MODELS for name in by_name(kind)},
     "protocols": {*PROTOCOLS},
-    "scorers": {n for n in SCORERS if ":" not in n} | {*PREFIXES[Named.SCORER]},
-    "comparisons": {*COMPARISONS},
-    "data": {"sample", "mmie", *PREFIXES[Named.DATA]} - {"hf"},
+    "scorers": {*PLAIN, *by_prefix(Named.SCORER)},
+    "comparisons": {*by_name(Named.PAIRWISE)},
+    "data": {"sample", "mmie", *by_prefix(Named.DATA)} - {"hf"},
 }
 """Data of the Hub without another prefix are MMIE's."""
 

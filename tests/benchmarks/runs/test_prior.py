@@ -35,17 +35,17 @@ from plait.benchmarks.runs.forecast.prior import (
 )
 from plait.benchmarks.runs.forecast.rates import Origin, Sources, StageRates
 from plait.generators.base import Placement, StageSpec
+from plait.generators.catalogue import Named, by_name
 from plait.generators.diffusion.builds import empty_module
 from plait.generators.diffusion.designs import DESIGNS
 from plait.generators.diffusion.designs import PUBLISHED as PUBLISHED_AS
 from plait.generators.diffusion.flops import DECODER_FLOPS_PER_PIXEL, evaluation_flops
 from plait.generators.document import Query
-from plait.generators.natives import NATIVE, native
+from plait.generators.natives import native
 from plait.generators.work import NOTHING, PROMPT_TOKENS, FigureRange, Work
-from plait.pipelines.presets import LVLMS, T2IS, GlmImagePriorSettings
-from plait.scorers import SCORERS, resolve_scorer
+from plait.pipelines.presets import GlmImagePriorSettings, lvlm, t2i
+from plait.scorers import resolve_scorer
 from plait.scorers.embeddings.settings import ClipSettings
-from plait.scorers.judging.resolve import JUDGES
 
 
 @cache
@@ -55,13 +55,18 @@ def stages() -> tuple[StageSpec, ...]:
 
 
 def _stages() -> Iterator[StageSpec]:
-    for name, settings in {**LVLMS, **T2IS}.items():
-        if not (name in T2IS and DESIGNS[PUBLISHED_AS[settings.model]].unsized):
+    for name, settings in {**by_name(Named.LVLM), **by_name(Named.T2I)}.items():
+        if not (
+            name in by_name(Named.T2I) and DESIGNS[PUBLISHED_AS[settings.model]].unsized
+        ):
             yield settings.spec(name, "dummy")
-    for name in NATIVE:
+    for name in by_name(Named.NATIVE):
         system = native(name, "dummy", {})
         yield from (s for s in (system.draft, system.condition, system.render) if s)
-    for name in (*SCORERS, *(f"judge:{judge}" for judge in JUDGES)):
+    for name in (
+        *by_name(Named.SCORER),
+        *(f"judge:{judge}" for judge in by_name(Named.JUDGE)),
+    ):
         for spec in resolve_scorer(name, "dummy", {}).stages:
             yield replace(spec, name=name)
 
@@ -195,8 +200,8 @@ MEASURED = tuple(measured_times())
 def spec_of(known: KnownTime) -> StageSpec:
     """The stage, with a whole GPU, that the figure is of."""
     name, placed = known.name, {"batch_size": known.batch, "num_gpus": 1.0}
-    if name in T2IS:
-        settings: Any = T2IS[name].model_copy(update={**known.settings, **placed})
+    if name in by_name(Named.T2I):
+        settings: Any = t2i(name).model_copy(update={**known.settings, **placed})
         return settings.spec("t2i", "dummy")
     if name.startswith("ViT"):
         # A batch of 1024: the weights are read once for all of them.
@@ -233,7 +238,7 @@ def decoding_stages() -> Mapping[str, StageSpec]:
     """By the name in a measurement, the stage that decodes."""
     (judge,) = resolve_scorer("judge:mmie-score", "dummy", {}).stages
     known = {"judge:mmie-score": judge}
-    known["qwen2-vl-7b"] = LVLMS["qwen2-vl-7b"].spec("lvlm", "dummy")
+    known["qwen2-vl-7b"] = lvlm("qwen2-vl-7b").spec("lvlm", "dummy")
     for name in ("janus-pro-1b", "anole", "gill", "minigpt5"):
         system = native(name, "dummy", {})
         stage = system.condition if name == "janus-pro-1b" else system.draft
@@ -457,7 +462,7 @@ def test_loading_takes_the_weights_from_disk() -> None:
 
 
 def test_what_was_measured_goes_before_the_prior(tmp_path: Path) -> None:
-    spec = LVLMS["qwen2-vl-7b"].spec("lvlm", "dummy")
+    spec = lvlm("qwen2-vl-7b").spec("lvlm", "dummy")
     machine = Machine.of("8xH100")
     hardware = {"cpus": 32, "gpus": ["NVIDIA H100 80GB HBM3, 550"] * 8}
     new = Sources.at(tmp_path / "new", machine)
@@ -495,7 +500,7 @@ def test_a_forecast_of_six_systems_is_at_most_a_factor_of_six_wide(
 def test_a_forecast_without_measurements_has_ranges_of_hours_disk_and_money(
     tmp_path: Path,
 ) -> None:
-    settings = LVLMS["qwen2-vl-72b"]
+    settings = lvlm("qwen2-vl-72b")
     plan = writing(settings.spec("lvlm", "dummy"), 1000)
     made = forecast_of(plan, tmp_path / "new", Machine.of("4x8xA100"), price_per_gpu_hour=2)
     assert not made.missing
@@ -510,7 +515,7 @@ def test_a_forecast_without_measurements_has_ranges_of_hours_disk_and_money(
     assert len(small.notes) == len(made.notes) + 1  # it does not fit
     unknown = forecast_of(plan, tmp_path / "new", Machine.of("8xH1000"))
     assert any("'H1000'" in note and "H100, H200" in note for note in unknown.notes)
-    paid = LVLMS["gpt-6.1-sol"].model_copy(update=dict.fromkeys(PRICES, 2.0))
+    paid = lvlm("gpt-6.1-sol").model_copy(update=dict.fromkeys(PRICES, 2.0))
     asked = forecast_of(writing(paid.spec("paid", "dummy"), 10), tmp_path / "p", TWO_CPUS)
     tokens = [asked.total(name)[0] for name in ("input_tokens", "output_tokens")]
     money, known = asked.total("money")

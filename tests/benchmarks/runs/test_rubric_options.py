@@ -17,14 +17,15 @@ from plait.benchmarks.runs.config import load_config
 from plait.benchmarks.runs.experiment import models_of, open_experiment, reopen, scorer_of
 from plait.benchmarks.runs.opening import open_results
 from plait.generators.base import Result, Unscored
+from plait.generators.catalogue import Named, by_name, by_prefix
 from plait.generators.errors import UsageError
-from plait.scorers import SCORERS, takes
+from plait.scorers import takes
 from plait.scorers.judging import aspects, criteria
 from plait.scorers.judging.corrected import Corrected
 from plait.scorers.judging.judge import RubricJudge
 from plait.scorers.judging.released import Released
 from plait.scorers.judging.rubrics import OWN
-from plait.scorers.vqa import VQA
+from plait.scorers.vqa import is_vqa
 
 JUDGE = "judge:judging_helpers:Halves"
 WORDS = ["--system", "gt", "--scorer", JUDGE, "--weights", "tiny", "--limit", "3"]
@@ -234,7 +235,14 @@ def test_options_that_no_judge_hears_are_told(place: Path, option: tuple[str, st
     assert told not in plait("plan", *words, "--scorer", JUDGE, *option).output
 
 
-ALL = (*SCORERS, *(f"{prefix}:qwen2-vl-7b" for prefix in VQA))
+ALL = (
+    *by_name(Named.SCORER),
+    *(
+        f"{prefix}:qwen2-vl-7b"
+        for prefix in by_prefix(Named.SCORER)
+        if is_vqa(f"{prefix}:x")
+    ),
+)
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -21,7 +21,7 @@ from plait.generators.diffusion.builds import (
 )
 from plait.generators.diffusion.designs import DESIGNS, PipelineDesign
 from plait.generators.diffusion.inputs import SEEING
-from plait.pipelines.presets import T2IS
+from plait.pipelines.presets import t2i
 
 pytestmark = pytest.mark.models
 
@@ -85,7 +85,7 @@ def test_full_size_has_the_published_parameter_counts(architecture, monkeypatch)
     assert full == pytest.approx(published, rel=1e-9)
     if design.preset is not None:
         total = sum(published.values()) / 1e3
-        assert T2IS[design.preset].params_b == pytest.approx(total, abs=1e-3)
+        assert t2i(design.preset).params_b == pytest.approx(total, abs=1e-3)
 
 
 @pytest.fixture

@@ -6,19 +6,19 @@ import pytest
 from pydantic import ValidationError
 
 from plait.generators.errors import CheckpointError
-from plait.pipelines.presets import PRIORS, T2IS, TextToImageSettings
+from plait.pipelines.presets import TextToImageSettings, prior_of, t2i
 
 UNSIZED = ["glm-image", "cosmos3-nano"]
 
 
-@pytest.mark.parametrize("settings", [*map(T2IS.get, UNSIZED), PRIORS["glm-image"]])
+@pytest.mark.parametrize("settings", [*map(t2i, UNSIZED), prior_of("glm-image")])
 def test_no_dummy_weights_where_sizes_are_not_known(settings):
     with pytest.raises(CheckpointError, match="dummy"):
         settings.spec("x", "dummy")
 
 
 def test_only_settings_that_change_images_are_in_the_key():
-    plain = T2IS["sdxl"]
+    plain = t2i("sdxl")
 
     def digest(weights="tiny", **changes):
         return plain.model_copy(update=changes).spec("x", weights).digest
@@ -48,7 +48,7 @@ def test_only_settings_that_change_images_are_in_the_key():
 
 def test_memory_counts_all_modules_and_the_decoded_images():
     """By hand: 16.870e9 parameters of 2 bytes, 1 image of 1024 x 1024 x 3900 bytes."""
-    flux = T2IS["flux"]
+    flux = t2i("flux")
     expected = (16.870e9 * 2 * 1.05 + 1024 * 1024 * 3900) / 2**30
     whole = flux.model_copy(update={"vae_slicing": False})
     assert flux.memory_estimate_gib("dummy") == pytest.approx(expected)

@@ -8,10 +8,11 @@ import pytest
 from pydantic import ValidationError
 
 from plait.generators.base import Kind
+from plait.generators.catalogue import Named, by_name
 from plait.generators.errors import UsageError
 from plait.pipelines.chat.settings import ChatSettings, EndpointSettings
 from plait.pipelines.endpoints.settings import GeminiSettings, ImagesSettings, omni_settings
-from plait.pipelines.presets import LVLMS, RETIRED, retirements
+from plait.pipelines.presets import RETIRED, lvlm, preset, retirements
 from plait.pipelines.systems import Models, resolve, t2i_settings
 
 HERE = {"model": "m", "base_url": "http://h:1/v1"}
@@ -84,7 +85,7 @@ def test_the_url_comes_from_the_setting_or_the_environment(monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:8000/v1/")
     assert EndpointSettings(model="m").url == "http://127.0.0.1:8000/v1"
     assert EndpointSettings(model="m", base_url="http://h/v1").url == "http://h/v1"
-    assert LVLMS["gemini-1.5"].url.startswith("https://generativelanguage.")
+    assert lvlm("gemini-1.5").url.startswith("https://generativelanguage.")
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,7 @@ def test_keys_of_local_models_say_how_long_and_not_where():
 
 
 def stages(*names, **settings):
-    presets = [LVLMS.get(name) or t2i_settings(name) for name in names]
+    presets = [preset(Named.LVLM, name) or t2i_settings(name) for name in names]
     copies = [preset.model_copy(update=settings) for preset in presets]
     return [s.spec(n, "tiny") for n, s in zip(names, copies, strict=True)]
 
@@ -136,7 +137,7 @@ def test_models_that_are_turned_off_are_told_with_a_current_one(monkeypatch):
     ):
         assert all(word in line for word in words)
     names = {r.instead for r in RETIRED.values()}
-    reasoning = [LVLMS[name] for name in names if name in LVLMS]
+    reasoning = [lvlm(name) for name in names if name in by_name(Named.LVLM)]
     assert all(s.temperature is None and s.is_seeded() for s in reasoning)
     assert all(s.max_tokens > 1024 for s in reasoning), "room to think"
     current = stages(*names)
@@ -148,9 +149,11 @@ def test_models_that_are_turned_off_are_told_with_a_current_one(monkeypatch):
 def test_planning_imports_no_torch_and_no_client():
     code = (
         "import sys, plait.pipelines.systems as s\n"
-        "from plait.pipelines.presets import LVLMS, T2IS\n"
-        "specs = [x.spec(n, 'tiny') for n, x in (LVLMS | T2IS).items()]\n"
-        "dummy = T2IS['sdxl'].spec('sdxl', 'dummy')\n"
+        "from plait.generators.catalogue import Named, by_name\n"
+        "from plait.pipelines.presets import preset, t2i\n"
+        "kinds = (Named.LVLM, Named.T2I)\n"
+        "specs = [preset(k, n).spec(n, 'tiny') for k in kinds for n in by_name(k)]\n"
+        "dummy = t2i('sdxl').spec('sdxl', 'dummy')\n"
         "s.resolve('openai:m+images:gpt-image-2', s.Models(weights='tiny'))\n"
         "heavy = {'torch', 'transformers', 'diffusers', 'httpx2', 'PIL', 'numpy'}\n"
         "heavy &= set(sys.modules)\n"

@@ -17,7 +17,7 @@ from plait.generators.base import StageSpec
 from plait.generators.checkpoints import pinning
 from plait.generators.errors import CheckpointError, UsageError
 from plait.generators.names import validated
-from plait.pipelines.presets import LVLMS
+from plait.pipelines.presets import lvlm
 from plait.pipelines.servers.settings import EngineModelSettings, ServerTable
 from plait.pipelines.servers.start import Software, engine_software, software_of
 from plait.pipelines.systems import Models, chat_spec, lvlm_spec
@@ -96,7 +96,7 @@ def test_engine_and_version_name_results_and_how_it_is_run_does_not(tmp_path: Pa
 def test_a_judge_may_have_an_engine_and_without_one_nothing_changes() -> None:
     models = Models(weights="pretrained", overrides={SMALL: STATED})
     assert chat_spec(SMALL, models).placement.server is not None
-    spec = LVLMS[LARGE].spec("x", "tiny")
+    spec = lvlm(LARGE).spec("x", "tiny")
     assert "engine" not in f"{spec.settings} {spec.options}"
 
 

@@ -14,7 +14,7 @@ from plait.generators.architectures.random_weights import WORDS
 from plait.generators.errors import CheckpointError
 from plait.generators.mini.table import SHIPPED
 from plait.pipelines.chat.settings import ChatSettings
-from plait.pipelines.presets import LVLMS
+from plait.pipelines.presets import lvlm
 from plait.pipelines.vlm.stage import VisionLanguageModel, device_map_of
 
 pytestmark = pytest.mark.models
@@ -39,10 +39,10 @@ def folder(tmp_path):
 def test_a_checkpoint_loaded_by_path_answers_as_what_was_saved(name, saved):
     torch.manual_seed(3)
     before = torch.get_rng_state()
-    tiny = stage(LVLMS[name], "tiny")(HELLO)
+    tiny = stage(lvlm(name), "tiny")(HELLO)
     assert torch.equal(torch.get_rng_state(), before), "the global generator is left alone"
     assert loaded(saved, max_new_tokens=48)(HELLO) == tiny
-    other = LVLMS[name].model_copy(update={"model": "org/other"})
+    other = lvlm(name).model_copy(update={"model": "org/other"})
     assert stage(other, "tiny")(HELLO) != tiny, "seeded by the model's name"
     words = tiny[0].value.text.split()
     assert set(words) <= set(WORDS)
@@ -162,14 +162,14 @@ def test_sampling_defaults_of_the_checkpoint_do_not_leak_and_its_template_is_nee
 )
 def test_dummy_models_have_the_published_size_and_ids(name, billions, ids):
     """Counts of the Hub's safetensors indices: 73.4B, 8.29B and 34.8B parameters."""
-    files = config_of(random_weights.PUBLISHED[LVLMS[name].model], tiny=False)
+    files = config_of(random_weights.PUBLISHED[lvlm(name).model], tiny=False)
     own = random_weights.processor_of(files).tokenizer
     config = random_weights.configuration_of(files, own)
     with torch.device("meta"):
         model = random_weights.model_class_of(files)(config)
     count = sum(p.numel() for p in model.parameters())
     assert count / 1e9 == pytest.approx(billions, abs=1e-5)
-    assert LVLMS[name].params_b == pytest.approx(billions, rel=1e-3)
+    assert lvlm(name).params_b == pytest.approx(billions, rel=1e-3)
     assert {token: own.convert_tokens_to_ids(token) for token in ids} == ids
     assert len(own) <= config.get_text_config().vocab_size
     assert config.image_token_id in ids.values() or name == "qwen2-vl-7b"
@@ -178,12 +178,12 @@ def test_dummy_models_have_the_published_size_and_ids(name, billions, ids):
 @pytest.mark.parametrize("name", ["qwen2-vl-7b", "llava-34b"])
 def test_dummy_weights_fill_the_whole_model(name, monkeypatch):
     """The real road to dummy weights, with a configuration small enough for a test."""
-    small = config_of(random_weights.PUBLISHED[LVLMS[name].model], tiny=True)
+    small = config_of(random_weights.PUBLISHED[lvlm(name).model], tiny=True)
     del small["config"]["text_config"]["initializer_range"]
     small["tokenizer"]["first_special"] = 2000
     monkeypatch.setattr(random_weights, "config_of", lambda name, tiny: small)
-    settings = LVLMS[name].model_copy(update={"max_new_tokens": 12})
-    with pytest.raises(ValueError, match=f"org/name.*{LVLMS[name].model}"):
+    settings = lvlm(name).model_copy(update={"max_new_tokens": 12})
+    with pytest.raises(ValueError, match=f"org/name.*{lvlm(name).model}"):
         stage(settings.model_copy(update={"model": "org/name"}), "dummy")
     built = stage(settings, "dummy")
     model = built._model

@@ -1,4 +1,4 @@
-"""What a name is: a preset, a prefix of the registry, or a user's class."""
+"""What a name is: an entry of the catalogue, or a user's class."""
 
 from __future__ import annotations
 
@@ -8,26 +8,39 @@ import pytest
 
 from plait.benchmarks.runs.config import load_config
 from plait.benchmarks.runs.experiment import open_experiment
-from plait.benchmarks.tasks.task_set import READERS, load
+from plait.benchmarks.tasks.task_set import load
+from plait.generators.catalogue import Entry, Named, entries, find, is_custom
 from plait.generators.errors import UsageError
-from plait.generators.registry import PREFIXES, Named, is_custom
-from plait.pipelines.systems import (
-    LVLM_PREFIXES,
-    T2I_PREFIXES,
-    SystemName,
-    is_lvlm,
-    parts_of,
-)
+from plait.pipelines.systems import SystemName, is_lvlm, parts_of
 from plait.scorers import resolve_scorer
 
-OWN = ("rows", "mmie")
-"""Prefixes of data that a path may have, and mostly need not."""
+WITHOUT_TARGET = {
+    *("sample", "miniature", "miniature:N", "official:FOLDER", "gt", "truth:PART"),
+    *("rows:PLACE", "mmie:PLACE", "hf:ORG/NAME@REVISION", "gt:CONTROL", "published:WRITER"),
+    "native:hf:ORG/NAME",
+}
+"""What a room makes of the name alone."""
+EVERY = [e for e in entries(*Named) if e.kind is not Named.COMPOSITION]
 
 
-def test_every_room_maps_the_prefixes_of_the_registry() -> None:
-    assert set(LVLM_PREFIXES) == set(PREFIXES[Named.LVLM])
-    assert set(T2I_PREFIXES) == set(PREFIXES[Named.T2I])
-    assert {*READERS, *OWN, "hf", "miniature", "official"} == set(PREFIXES[Named.DATA])
+@pytest.mark.parametrize(
+    "entry", EVERY, ids=lambda entry: f"{entry.kind.name} {entry.form}"
+)
+def test_every_entry_is_found_and_names_what_is_there(entry: Entry) -> None:
+    name = entry.form if entry.prefix is None else f"{entry.prefix}:org/name"
+    match = find(name, entry.kind)
+    assert match is not None
+    assert match.entry is entry
+    assert match.rest == ("" if entry.prefix is None else "org/name")
+    assert entry.help
+    assert not entry.help.endswith(".")
+    if entry.target or entry.form not in WITHOUT_TARGET:
+        assert callable(entry.load())
+
+
+def test_an_unknown_key_of_a_table_is_refused() -> None:
+    with pytest.raises(TypeError, match="licens"):
+        Entry.of(Named.LVLM, "mine", help="a model", licens="MIT")
 
 
 @pytest.mark.parametrize(

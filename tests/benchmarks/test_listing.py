@@ -9,17 +9,15 @@ import pytest
 from paths import CHECKOUT
 from rich.console import Console
 
-from plait import catalogue
-from plait.generators.natives import FACTS as NATIVE_FACTS
-from plait.generators.natives import NATIVE
-from plait.pipelines.presets import DRAWS, FACTS, KITS, LVLMS, T2IS
+from plait import listing
+from plait.generators.catalogue import Named, by_name, entries
 
 
 def rows() -> dict[str, list[str]]:
     """By name, the last cells of each row: those of `_COLUMNS`."""
     return {
         f"{table.title}|{row[0].text}": [cell.text for cell in row]
-        for table in catalogue._systems()
+        for table in listing._systems()
         for row in table.rows
     }
 
@@ -46,14 +44,14 @@ def test_what_is_known_of_a_system_is_shown(row: str, about: list[str]) -> None:
 
 def test_every_system_is_listed_and_every_comparison_exists() -> None:
     names = {name.rpartition("|")[2] for name in rows()}
-    assert names >= {*NATIVE, *KITS, *LVLMS, *T2IS}
-    for facts in (*NATIVE_FACTS.values(), *FACTS.values(), DRAWS):
-        for file in re.findall(r"\((\S+\.py)\)", facts.compared or ""):
+    kinds = (Named.NATIVE, Named.SERVED, Named.LVLM, Named.T2I)
+    assert names >= {name for kind in kinds for name in by_name(kind)}
+    for entry in entries(Named.NATIVE, Named.LVLM, Named.T2I):
+        for file in re.findall(r"\((\S+\.py)\)", entry.facts.compared or ""):
             assert (CHECKOUT / file).is_file(), file
-            assert any(file in line for line in catalogue._places())
-    assert set(FACTS) <= {*KITS, *LVLMS}
+            assert any(file in line for line in listing._places())
     said = io.StringIO()
-    assert catalogue.show("systems", Console(file=said, width=80)) == 0
+    assert listing.show("systems", Console(file=said, width=80)) == 0
     lines = said.getvalue().splitlines()
     assert names <= {line.strip().split("  ")[0] for line in lines}
     assert max(map(len, lines)) <= 80

@@ -16,6 +16,7 @@ from plait.benchmarks.tasks.answers import FORMATS
 from plait.benchmarks.tasks.controls import CONTROLS, is_control
 from plait.benchmarks.tasks.published import is_published
 from plait.generators.base import StageSpec
+from plait.generators.catalogue import CUSTOM, SYSTEMS, Entry, Named, by_name, entries, find
 from plait.generators.checkpoints import (
     UnavailableWeights,
     first_line,
@@ -27,34 +28,19 @@ from plait.generators.facts import ModelFacts
 from plait.generators.mini.digests import size_of
 from plait.generators.mini.table import MINI, folder_of
 from plait.generators.names import unknown
-from plait.generators.natives import FACTS as NATIVE_FACTS
-from plait.generators.natives import NATIVE
-from plait.generators.registry import CUSTOM, PREFIXES, Named, forms, has_prefix
 from plait.pipelines.chat.settings import ChatSettings
-from plait.pipelines.presets import (
-    DRAWS,
-    FACTS,
-    KITS,
-    LVLMS,
-    PRIORS,
-    RETIRED,
-    T2IS,
-    WRITES,
-    facts_of,
-)
+from plait.pipelines.presets import RETIRED, lvlm, prior_of, t2i
 from plait.pipelines.systems import (
     Models,
     is_lvlm,
+    is_native,
     is_t2i,
     lvlm_spec,
     parts_of,
     resolve,
     t2i_stages,
 )
-from plait.scorers import SCORERS, resolve_scorer
-from plait.scorers.judging.isg import PREFIXES as LEVELS
-from plait.scorers.judging.isg import SCALES
-from plait.scorers.vqa import VQA
+from plait.scorers import resolve_scorer
 
 WEIGHTS = {
     "pretrained": "published checkpoints, from a folder or the Hub",
@@ -91,51 +77,47 @@ _NOT_STATED = "not stated"
 
 def _systems() -> Iterator[ResultTable]:
     rows = []
-    for name in NATIVE:
+    for name, entry in by_name(Named.NATIVE).items():
         system = resolve(name, Models(weights="dummy"))
         models = ", ".join(dict.fromkeys(s.identity for s in system.stages))
         images = f"at most {system.max_images * system.rounds}"
-        facts = NATIVE_FACTS.get(name, ModelFacts())
         total = _total(stage.params_b for stage in system.stages)
-        rows.append([name, models, *_about(facts, total, images)])
+        rows.append([name, models, *_about(entry.facts, total, images)])
     head = ["name", "model", *_COLUMNS]
     yield _table("Native interleaved models", head, rows)
     rows = [
-        [name, kit.model, *_about(FACTS.get(name, ModelFacts()))]
-        for name, kit in KITS.items()
+        [name, entry.settings["model"], *_about(entry.facts)]
+        for name, entry in by_name(Named.SERVED).items()
     ]
     yield _table("The same behind a chat server", head, rows)
     rows = []
-    for name, settings in LVLMS.items():
+    for name, entry in by_name(Named.LVLM).items():
+        settings = lvlm(name)
         local = isinstance(settings, ChatSettings)
         where = "local" if local else f"endpoint {settings.url}"  # type: ignore[union-attr]
         if retired := RETIRED.get(settings.model):
             where += f"; its provider's last day is {retired.day}"
-        facts, size = FACTS.get(name, WRITES), getattr(settings, "params_b", None)
-        rows.append([name, settings.model, where, *_about(facts, size)])
+        size = getattr(settings, "params_b", None)
+        rows.append([name, settings.model, where, *_about(entry.facts, size)])
     head = ["name", "model", "at", *_COLUMNS]
     yield _table("LVLMs: the first half of LVLM+T2I", head, rows)
     rows = []
-    for name, t2i in T2IS.items():
-        size = f"{t2i.width}x{t2i.height}"
-        notes = f"{t2i.steps} steps, guidance {t2i.guidance:g}, {size}"
-        facts = facts_of(name)
-        parts = [t2i, *(PRIORS[name] for _ in (name,) if name in PRIORS)]
+    for name, entry in by_name(Named.T2I).items():
+        drawing, prior = t2i(name), prior_of(name)
+        size = f"{drawing.width}x{drawing.height}"
+        notes = f"{drawing.steps} steps, guidance {drawing.guidance:g}, {size}"
+        parts = [drawing] if prior is None else [drawing, prior]
         total = _total(part.params_b for part in parts)
-        rows.append([name, t2i.model, notes, *_about(facts, total)])
+        rows.append([name, drawing.model, notes, *_about(entry.facts, total)])
     head = ["name", "model", "settings", *_COLUMNS]
     yield _table("Text-to-image models: the second half", head, rows)
     rows = [
-        *_prefixes(Named.LVLM, Named.T2I),
-        ["LVLM@text", "text alone, without a text-to-image model"],
-        ["T2I@t2i", "a text-to-image model alone: one image of the query's text"],
-        ["gt", "the ground truth"],
-        *_prefixes(Named.SYSTEM),
+        *_helps(entries(Named.COMPOSITION)),
+        *_helps(e for e in entries(Named.LVLM, Named.T2I, *SYSTEMS) if e.prefix),
+        *_helps(by_name(Named.SYSTEM).values()),
         [CUSTOM, "your own class"],
     ]
     remarks = (
-        "LVLM+T2I[@mmie|outline|outline-edit|critic[=LVLM]|text]: the default is mmie, "
-        "one image made from the whole text.",
         "Where models were compared with other programs, on tiny weights:",
         *_places(),
         f"Controls: {', '.join(CONTROLS)}.",
@@ -145,9 +127,10 @@ def _systems() -> Iterator[ResultTable]:
 
 def _places() -> list[str]:
     """Return where models were compared with other programs, one program a line."""
-    declared = [*NATIVE_FACTS.values(), *FACTS.values(), DRAWS]
+    declared = entries(Named.NATIVE, Named.LVLM, Named.T2I)
     files: dict[str, list[str]] = {}
-    for compared in dict.fromkeys(filter(None, (facts.compared for facts in declared))):
+    compared_with = (entry.facts.compared for entry in declared)
+    for compared in dict.fromkeys(filter(None, compared_with)):
         program, _, file = compared.removesuffix(")").partition(" (")
         files.setdefault(program, []).append(file)
     return [f"{what}: {', '.join(names)}" for what, names in files.items()]
@@ -177,35 +160,33 @@ def _total(sizes: Iterable[float | None]) -> float | None:
 def _scorers() -> Iterator[ResultTable]:
     rows: list[list[str]] = []
     sources: dict[str, None] = {}
-    for name in SCORERS:
+    for name, entry in by_name(Named.SCORER).items():
         scorer = resolve_scorer(name, "tiny", {})
         figures = published_of(name)
         agreed = "; ".join(f"{f.text}, {f.split}" for f in figures)
         sources |= dict.fromkeys(f.source for f in figures)
         about = [scorer.scale, scorer.direction, scorer.unit, scorer.licence, agreed]
-        rows.append([name, *about])
-    judges = f"0-100; any LVLM, {', '.join(NATIVE)}, {', '.join(forms(Named.LVLM))}"
-    judges += "; by plait's rubric or your own (--rubric FILE.toml)"
-    others = {
-        "judge:mmie-score": "0-100",
-        "judge:NAME": judges,
-        "criteria:NAME": "0-100; each criterion of a query by itself (UEval)",
-        **{f"{p}NAME": f"{SCALES[at]}; ISG-Bench's {at} level" for p, at in LEVELS.items()},
-        "aspects:NAME": "0-100; seven aspects in one reply (OpenING)",
-        **{PREFIXES[Named.SCORER][p].form: kind.about for p, kind in VQA.items()},
-        CUSTOM: "its own; your own class",
-    }
-    head = ("name", "scale", "better", "unit", "licence", "people")
+        rows.append([name, entry.help, *about])
+    head = ("name", "what", "scale", "better", "unit", "licence", "people")
     yield _table("Scorers", head, rows, [f"people: of {'; '.join(sources)}"])
-    yield _table("Judges and other scorers", ("name", "scale"), others.items())
+    others = [
+        *_helps(entries(Named.JUDGE)),
+        *_helps(entry for entry in entries(Named.SCORER) if entry.prefix),
+        [CUSTOM, "your own class, with a scale of its own"],
+    ]
+    remark = "NAME is a chat model: any LVLM or native model of `plait list systems`."
+    yield _table("Judges and other scorers", ("name", "what"), others, [remark])
+    protocols = _helps(entries(Named.PAIRWISE))
+    yield _table("Protocols of plait compare", ("name", "what"), protocols)
 
 
 def _data() -> Iterator[ResultTable]:
     rows = [
-        ["sample", "the bundled queries in MMIE's format"],
-        ["miniature", "40 queries of the miniature world, as miniature:40"],
-        ["PATH", "a folder with data.json and images/, or the JSON file itself"],
-        *_prefixes(Named.DATA),
+        [
+            "PATH",
+            "a file or folder of your own queries, or in MMIE's format",
+        ],
+        *_helps(entries(Named.DATA)),
         ["module:function", "your own function that returns a TaskSet"],
     ]
     yield _table("Data", ("name", "what"), rows)
@@ -214,8 +195,8 @@ def _data() -> Iterator[ResultTable]:
     yield _table(title, head, formats)
 
 
-def _prefixes(*kinds: Named) -> list[list[str]]:
-    return [[p.form, p.help] for kind in kinds for p in PREFIXES[kind].values()]
+def _helps(shown: Iterable[Entry]) -> list[list[str]]:
+    return [[entry.form, entry.help] for entry in shown]
 
 
 def _weights() -> Iterator[ResultTable]:
@@ -281,12 +262,12 @@ def _resolve_all(file: Path) -> None:
 
 def _stages(name: str) -> tuple[StageSpec, ...]:
     models = Models(weights="pretrained")
-    if name in SCORERS or has_prefix(name, Named.SCORER):
+    if find(name, Named.SCORER) is not None:
         return scorer_named(name, {}, models).stages
     if is_t2i(name):
         return tuple(stage for stage in t2i_stages(name, models) if stage is not None)
     parts = parts_of(name)
-    if name in NATIVE or parts.t2i is not None or parts.protocol is not None:
+    if is_native(name) or parts.t2i is not None or parts.protocol is not None:
         return resolve(name, models).stages
     if is_lvlm(name):
         return (lvlm_spec(name, models),)
