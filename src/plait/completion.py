@@ -18,7 +18,7 @@ def data(incomplete: str) -> list[Offer]:
 def scorers(incomplete: str) -> list[Offer]:
     """Return the names and prefixes of scorers, and the models of judges."""
     prefix, colon, _ = incomplete.partition(":")
-    models = [*by_name(Named.LVLM).values(), *by_name(Named.NATIVE).values()]
+    models = [*entries(Named.LVLM), *by_name(Named.NATIVE).values()]
     if prefix == "judge":
         models = [*by_name(Named.JUDGE).values(), *models]
     asks = colon and any(e.prefix == prefix and e.target for e in entries(Named.SCORER))
