@@ -12,17 +12,18 @@ from pairwise_helpers import CHAT, ONE, OTHER, PICTURE, draft_of, flat, sample, 
 
 from plait.cluster.plan import Plan, compared
 from plait.generators.base import Failure, Fault, Outcome, Result, Skip, Unscored, Walk
+from plait.generators.catalogue import Named, by_name
 from plait.generators.document import Document, Malformed, Text, Turn
 from plait.generators.errors import UsageError
 from plait.scorers.judging.sources import Mode
-from plait.scorers.pairwise import PROTOCOLS, creation, probench, resolve_protocol
+from plait.scorers.pairwise import creation, probench, resolve_protocol
 from plait.scorers.pairwise.games import FactualityScores, Judgement, ReplyReading, Verdict
 from plait.scorers.pairwise.matchup import ComparedPair, Matchup, PairComparison
 from plait.scorers.pairwise.prompts import OWN, text_only
 
 ALL = [
     (name, mode)
-    for name in PROTOCOLS
+    for name in by_name(Named.PAIRWISE)
     for mode in ("corrected", "official")
     # OpenING asks about each pair in one order: `test_opening.py`.
     if (name, mode) != ("opening", "official")
@@ -130,7 +131,7 @@ def test_the_split_chooses_the_task_and_every_segment_is_a_part() -> None:
         ]
 
 
-@pytest.mark.parametrize("name", PROTOCOLS)
+@pytest.mark.parametrize("name", by_name(Named.PAIRWISE))
 def test_the_form_that_is_asked_for_can_be_read(name: str) -> None:
     protocol = resolve_protocol(name)
     form = protocol.form("preference")
@@ -156,7 +157,7 @@ def test_a_text_only_query_has_the_description_for_its_images() -> None:
         text_only(sample("See", PICTURE))
 
 
-@pytest.mark.parametrize("name", PROTOCOLS)
+@pytest.mark.parametrize("name", by_name(Named.PAIRWISE))
 def test_prompts_that_are_not_the_published_ones_are_refused(
     name: str, tmp_path: Path
 ) -> None:
@@ -234,7 +235,7 @@ def test_official_mode_asks_as_often_as_the_released_program(
 
 
 @pytest.mark.parametrize("seeded", [False, True])
-@pytest.mark.parametrize("name", PROTOCOLS)
+@pytest.mark.parametrize("name", by_name(Named.PAIRWISE))
 def test_a_pair_named_the_other_way_asks_for_the_same_records(
     name: str, seeded: bool
 ) -> None:

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from pairwise_helpers import game, judged, preferred
 
 from plait.generators.base import Failure, Fault, Result, Skip
+from plait.generators.catalogue import Named, by_name
 from plait.scorers.features import Style, difference
-from plait.scorers.pairwise import PROTOCOLS, resolve_protocol
+from plait.scorers.pairwise import resolve_protocol
 from plait.scorers.pairwise.games import Game, Judgement, ReplyReading, Standings
 from plait.scorers.pairwise.readers import SITUATION_ONE, SITUATION_TWO
 
@@ -111,7 +112,7 @@ def test_holding_style_equal_takes_away_what_length_won() -> None:
     assert (effects["bold"].value, bool(effects["bold"].reason)) == (None, True)
 
 
-@pytest.mark.parametrize("name", PROTOCOLS)
+@pytest.mark.parametrize("name", by_name(Named.PAIRWISE))
 def test_repeats_are_not_further_questions(name: str) -> None:
     pairs = [(-1, 1), (1, -1), (-1, 1), (0, 0), (-1, -1), (-1, 1), (1, 1), (0, 1)]
     games = [preferred(f"q{i}", *pair) for i, pair in enumerate(pairs)]
@@ -125,7 +126,7 @@ def test_repeats_are_not_further_questions(name: str) -> None:
     assert (row_of(thrice).counts["questions"], row_of(thrice).counts["read"]) == (8, 48)
 
 
-@pytest.mark.parametrize("name", PROTOCOLS)
+@pytest.mark.parametrize("name", by_name(Named.PAIRWISE))
 @given(seed=st.integers(0, 10**6))
 @example(seed=3653)  # separated games on which the simplex method fails
 @settings(max_examples=2)
@@ -138,7 +139,7 @@ def test_neither_order_nor_naming_of_games_matters(name: str, seed: int) -> None
 
 
 @pytest.mark.parametrize("mode", ["official", "corrected"])
-@pytest.mark.parametrize("name", PROTOCOLS)
+@pytest.mark.parametrize("name", by_name(Named.PAIRWISE))
 def test_nothing_read_is_no_number(name: str, mode: str) -> None:
     given_or_zero = {("base", m) for m in ("rating", "plain_rating", "elo")}
     given_or_zero.add(("mine", "preference_parse_ok"))
