@@ -55,11 +55,11 @@ def stages() -> tuple[StageSpec, ...]:
 
 
 def _stages() -> Iterator[StageSpec]:
-    for name, settings in {**by_name(Named.LVLM), **by_name(Named.T2I)}.items():
-        if not (
-            name in by_name(Named.T2I) and DESIGNS[PUBLISHED_AS[settings.model]].unsized
-        ):
-            yield settings.spec(name, "dummy")
+    for name in by_name(Named.LVLM):
+        yield lvlm(name).spec(name, "dummy")
+    for name in by_name(Named.T2I):
+        if not DESIGNS[PUBLISHED_AS[t2i(name).model]].unsized:
+            yield t2i(name).spec(name, "dummy")
     for name in by_name(Named.NATIVE):
         system = native(name, "dummy", {})
         yield from (s for s in (system.draft, system.condition, system.render) if s)
