@@ -116,7 +116,8 @@ def check_data(config: RunConfig, on_progress: Progress | None = None) -> Check:
     Raises TaskError where they cannot be read at all.
     """
     task, _ = read_task(config, on_progress)
-    seen, refused = _SeenQueries(), list[str]()
+    seen = _SeenQueries()
+    refused = list[str]()
     for sample in task.samples:
         if isinstance(sample, Malformed):
             refused.append(sample.reason)

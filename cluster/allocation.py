@@ -85,7 +85,8 @@ class Allocator:
         may_serve = pool.released and any(map(_is_due, starved))
         if not (is_new or may_serve) and pool.now() - self._seen_at < _EVERY_S:
             return []
-        self._seen_at, pool.released = pool.now(), False
+        self._seen_at = pool.now()
+        pool.released = False
         for replica in [r for q in usable for r in pool.excess_of(q)]:
             if not replica.in_flight:
                 pool.stop(replica)
@@ -142,7 +143,8 @@ class Allocator:
 
     def _grow(self, queues: Iterable[StageQueue]) -> None:
         """Give more workers to the stages with most to do for each of theirs."""
-        workers, missing = {q: len(self.pool.of(q)) for q in queues}, 0.0
+        workers = {q: len(self.pool.of(q)) for q in queues}
+        missing = 0.0
 
         def entry(queue: StageQueue) -> tuple[float, int, int, StageQueue]:
             each_s = self._seconds_each(queue, workers[queue])
@@ -282,7 +284,8 @@ class Allocator:
 
     def _explain(self, queue: StageQueue, waited: float) -> list[Event]:
         """Report what is missing; give the stage up when no node can ever provide it."""
-        nodes, need = self.pool.nodes, queue.need
+        nodes = self.pool.nodes
+        need = queue.need
         if not nodes:
             return []
         largest = max(nodes, key=lambda n: (n.total.gpus, n.total.cpus)).total

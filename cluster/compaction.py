@@ -73,7 +73,8 @@ class Compaction:
     """Joins parts whose records the driver knows; its `turn` is to be called often."""
 
     def __init__(self, store: Store, now: Callable[[], float]) -> None:
-        self._store, self._now = store, now
+        self._store = store
+        self._now = now
         self._stages: dict[str, _StageParts] = {}
         self._thread = ThreadPoolExecutor(1, "plait-compaction")
         self._join: _Join | None = None
@@ -92,7 +93,8 @@ class Compaction:
         """Note what has been joined, and have the next parts joined."""
         if self._join is not None and self._join.future.done():
             self._finish(self._join)
-            self._join, self._may_join = None, True
+            self._join = None
+            self._may_join = True
         if self._may_join and self._join is None and not self._refused:
             self._begin()
         former = sum(len(group.parts) for group in self._former)

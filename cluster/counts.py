@@ -198,7 +198,8 @@ def _times(stage: StageSpec, steps: Sequence[list[Job]]) -> int:
 
 def totals_of(outcomes: Iterable[Evaluation | ItemOutcome | Pending]) -> dict[str, int]:
     """Outcomes of documents or pairs and of judgements, over a whole plan."""
-    documents, scores = Counter[OutcomeName](), Counter[OutcomeName]()
+    documents = Counter[OutcomeName]()
+    scores = Counter[OutcomeName]()
     for outcome in outcomes:
         if (
             isinstance(outcome, Pending)

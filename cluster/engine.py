@@ -46,8 +46,10 @@ class Engine(ABC):
         probe: Sequence[tuple[str, str]] = (),
     ) -> None:
         """`probe` are (path, digest) of files that workers may be able to read."""
-        self._executor, self._now = executor, executor.now
-        watcher, journal = watcher or Watcher(), journal or SpanJournal()
+        self._executor = executor
+        self._now = executor.now
+        watcher = watcher or Watcher()
+        journal = journal or SpanJournal()
         self._pool = WorkerPool(executor, root, options, watcher, journal, list(probe))
         self._allocator = Allocator(self._pool)
         self._queues: dict[str, StageQueue] = {}
@@ -141,7 +143,8 @@ class Engine(ABC):
     def _handle(self, events: Iterable[Event]) -> None:
         """Keep what was made and what failed, and advance the walks."""
         failed: dict[str, FailedJobs] = defaultdict(list)
-        refused, self._refused = self._refused, []
+        refused = self._refused
+        self._refused = []
         for queue, outcome in (*events, *refused):
             if isinstance(outcome, Receipt):
                 self._deliver(self._keep(queue, outcome), queue)
@@ -153,7 +156,8 @@ class Engine(ABC):
                 self._deliver(self._keep_failures(queue, failed_jobs), queue)
 
     def _deliver(self, outcomes: Iterable[Known], queue: StageQueue) -> None:
-        digest, outlook = queue.spec.digest, self._outlook
+        digest = queue.spec.digest
+        outlook = self._outlook
         for key, outcome in outcomes:
             for number, walker in enumerate(self._waiting.pop(key, ())):
                 if outlook is not None:

@@ -16,18 +16,22 @@ from plait.cluster.replica import Replica
 from plait.cluster.stage_queue import StageQueue
 from plait.generators.base import StageSpec
 
-_PROCESS_S, _LOADED_BYTES_PER_S = 15.0, 1e9
+_PROCESS_S = 15.0
+_LOADED_BYTES_PER_S = 1e9
 """Until a process has imported its libraries, and how fast it then loads weights."""
-_FLOPS, _READ_BYTES_PER_S = 1.7e14, 0.9e12
+_FLOPS = 1.7e14
+_READ_BYTES_PER_S = 0.9e12
 """What is reached between A100 and H100, see `plait.benchmarks.runs.forecast.prior`: the
 proportions of the stages matter here, and the first batches tell the rest."""
 _LEAD = 0.3
 """Part of the time of a stage by whose end what feeds it should have ended."""
 _EARLY_S = 15.0
 """How long before their first job workers are ready."""
-_PRECISION, _LEAST_S = 0.01, 1.0
+_PRECISION = 0.01
+_LEAST_S = 1.0
 """To which the end of a run is computed."""
-_LEAST_FACTOR, _MOST_FACTOR = 0.1, 10.0
+_LEAST_FACTOR = 0.1
+_MOST_FACTOR = 10.0
 
 
 def expected_load_s(spec: StageSpec) -> float | None:
@@ -39,7 +43,8 @@ def expected_load_s(spec: StageSpec) -> float | None:
 
 def expected_record_s(spec: StageSpec) -> float | None:
     """Return seconds of one worker for a record; None where its work is not known."""
-    work, placed = spec.work, spec.placement
+    work = spec.work
+    placed = spec.placement
     if work is None or placed.remote or not placed.num_gpus:
         return None
     at_once = placed.batch_size * placed.concurrency
@@ -61,7 +66,8 @@ class Estimates:
     ) -> None:
         """`workers` gives those of a stage."""
         self._queues = sorted(queues, key=lambda q: q.rank)
-        self._workers, self._now = workers, now
+        self._workers = workers
+        self._now = now
         self._load_factor = _factor(
             (q.load_s, expected_load_s(q.spec)) for q in self._queues
         )
@@ -110,7 +116,8 @@ class Estimates:
 
     def is_last_call(self, queue: StageQueue) -> bool:
         """Whether one worker that is started now would be done by the end of the run."""
-        work_s, load_s = self.work_s(queue), self.load_s[queue]
+        work_s = self.work_s(queue)
+        load_s = self.load_s[queue]
         return (work_s or 0.0) + (load_s or 0.0) + _EARLY_S >= self.end_s
 
     def workers_for(self, gpus: float) -> dict[StageQueue, int] | None:
@@ -121,7 +128,8 @@ class Estimates:
         turns then.
         """
         chains = _Chains(self, [q for q in self._queues if self._is_timed(q)])
-        soon, late = 0.0, chains.latest_end_s()
+        soon = 0.0
+        late = chains.latest_end_s()
         wanted = chains.workers_until(late, gpus)
         if wanted is None:
             return None
@@ -131,7 +139,8 @@ class Estimates:
             if fewer is None:
                 soon = middle
             else:
-                wanted, late = fewer, middle
+                wanted = fewer
+                late = middle
         self.end_s = late
         for stage in chains.stages:
             if not stage.is_due:
@@ -196,7 +205,8 @@ class _Stage:
         """Return how many workers end by then; None where no number may do so."""
         if self.work_s <= 0.0:
             return 0
-        left_s, workers = self.work_s, 0
+        left_s = self.work_s
+        workers = 0
         groups = [*self.ready, (self.load_s, max(0, self.most - self.workers))]
         for ready_s, number in groups:
             each_s = self._time_until(end_s, ready_s)
@@ -251,7 +261,8 @@ class _Chains:
 
 
 def _stage_of(estimates: Estimates, queue: StageQueue) -> _Stage:
-    record_s, load_s = estimates.record_s[queue] or 0.0, estimates.load_s[queue] or 0.0
+    record_s = estimates.record_s[queue] or 0.0
+    load_s = estimates.load_s[queue] or 0.0
     waiting_s = estimates.work_s(queue) or 0.0
     at_once = queue.limit * queue.spec.placement.concurrency
     by_work = waiting_s / load_s if load_s > 0 else math.inf
@@ -276,7 +287,8 @@ def _lead_s(feeder: _Stage, fed: _Stage, workers: int) -> float:
 
     Cheap stages work ahead of dear ones, so that these never wait for jobs.
     """
-    own, others = feeder.work_s * feeder.gpus, fed.work_s * fed.gpus
+    own = feeder.work_s * feeder.gpus
+    others = fed.work_s * fed.gpus
     if own >= others:
         return 0.0
     return _LEAD * (1 - own / others) * fed.work_s / max(1, workers)

@@ -33,7 +33,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 def main(arguments: list[str]) -> None:
     """Start the server, wait for its end or the order to end it, and clear up."""
-    stop_timeout_s, argv = float(arguments[0]), arguments[1:]
+    stop_timeout_s = float(arguments[0])
+    argv = arguments[1:]
     # No child of the worker's: Ray kills those together with the worker.
     if os.fork():
         os._exit(0)

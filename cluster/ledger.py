@@ -93,7 +93,8 @@ class PartLedger:
 
     def _write(self) -> None:
         self._written_s = time.monotonic()
-        lines, self._lines = self._lines, []
+        lines = self._lines
+        self._lines = []
         with contextlib.suppress(OSError):
             self._file.append("".join(lines))
 

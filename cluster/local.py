@@ -85,9 +85,11 @@ class LocalEngine(Engine):
         on_batch: OnBatch = lambda stage, records, seconds: None,
     ) -> None:
         """A batch that is not full waits `patience_s` for further jobs."""
-        folder, self._failures = Path(tempfile.gettempdir()) / "plait", _Failures()
+        folder = Path(tempfile.gettempdir()) / "plait"
+        self._failures = _Failures()
         super().__init__(InlineExecutor(stage_of), folder, EngineOptions(), self._failures)
-        self._patience_s, self._on_batch = patience_s, on_batch
+        self._patience_s = patience_s
+        self._on_batch = on_batch
         self._walks: dict[str, LiveWalk] = {}
         self._numbers = map("{:012}".format, count())
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -104,7 +106,8 @@ class LocalEngine(Engine):
 
     def add(self, walk: Walk[Any], ended: Callable[[Outcome[Any]], None]) -> LiveWalk:
         """Start a walk; `ended` is told its outcome."""
-        number, places = next(self._numbers), count()
+        number = next(self._numbers)
+        places = count()
 
         def own(jobs: list[Job]) -> list[Job]:
             return [

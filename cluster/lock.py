@@ -68,7 +68,8 @@ def _process_start(pid: int) -> float | None:
     """
     try:
         # In this order: older versions of psutil add the time of boot that was read last.
-        boot, process = psutil.boot_time(), psutil.Process(pid)
+        boot = psutil.boot_time()
+        process = psutil.Process(pid)
         since_boot: float = process.create_time() - boot
         ended = process.status() == psutil.STATUS_ZOMBIE
     except psutil.Error:
@@ -164,7 +165,8 @@ class RunLock:
     def _refuse_or_break(self, path: AnyPath) -> None:
         """Raise when the holder lives; else remove its lock, and no other."""
         try:
-            age, holder = age_s(path), _holder(path)
+            age = age_s(path)
+            holder = _holder(path)
         except FileNotFoundError:
             time.sleep(0.1)
             return
@@ -224,7 +226,8 @@ def drivers_of(root: AnyPath) -> list[str]:
     named = []
     for path in locks_in(root):
         with contextlib.suppress(FileNotFoundError):
-            age, holder = age_s(path), _holder(path)
+            age = age_s(path)
+            holder = _holder(path)
             named += [_named(holder)] if _lives(holder, age) else []
     return named
 

@@ -69,7 +69,8 @@ def other_work(seconds: float = 0.2) -> dict[str, float]:
     """
     before = _cpu_ticks()
     time.sleep(seconds)
-    after, shares = _cpu_ticks(), dict[str, float]()
+    after = _cpu_ticks()
+    shares = dict[str, float]()
     if before and after and (total := sum(after) - sum(before)) > 0:
         idle = sum(after[_IDLE]) - sum(before[_IDLE])
         shares["cpus"] = round(1 - idle / total, 3)
@@ -148,7 +149,8 @@ def of_shards(root: AnyPath) -> dict[str, Any]:
     A run that was made by shards alone has the timing of one of them, with the loads of
     all.
     """
-    about, entry = dict[str, Any](), dict[str, Any]()
+    about = dict[str, Any]()
+    entry = dict[str, Any]()
     for path in matching(root, f"{FOLDER}/*/{SHARD_FILE}"):
         noted = read_entries(path)
         about[path.parent.name] = {k: v for k, v in noted.items() if k in _OF_A_SHARD}
@@ -160,7 +162,8 @@ def of_shards(root: AnyPath) -> dict[str, Any]:
 
 TIMING = "timing"
 """The entry on how long a run took to start and its workers to load, for forecasts,"""
-LOADS, TAKEOVERS = "load_seconds", "takeover_seconds"
+LOADS = "load_seconds"
+TAKEOVERS = "takeover_seconds"
 """and what it holds of workers that became ready, new ones and those that had hosted
 another stage."""
 RECORDS = "records"
@@ -192,7 +195,8 @@ def timing(
 def _joint(
     former: Mapping[str, Any], latter: Mapping[str, Any], name: str
 ) -> dict[str, list[float]]:
-    known, new = former.get(name, {}), latter.get(name, {})
+    known = former.get(name, {})
+    new = latter.get(name, {})
     return {
         folder: [*known.get(folder, ()), *new.get(folder, ())][-_MOST_LOADS:]
         for folder in sorted({*known, *new})

@@ -99,7 +99,8 @@ class Outlook:
 
     def look(self) -> Ahead:
         """Return what is to come."""
-        ahead, coming = Ahead(), dict[Place, _Amount]()
+        ahead = Ahead()
+        coming = dict[Place, _Amount]()
         last = max(place.step for place in self._awaited)
         for step in count():
             here = {p for p in (*self._awaited, *coming) if p.step == step}
@@ -111,8 +112,10 @@ class Outlook:
 
     def _follow(self, place: Place, coming: dict[Place, _Amount], ahead: Ahead) -> None:
         """Add what follows from the walks that wait at a place or will."""
-        here, later = self._awaited[place], coming.get(place, _Amount())
-        walks, jobs = here.walks + later.walks, here.jobs + later.jobs
+        here = self._awaited[place]
+        later = coming.get(place, _Amount())
+        walks = here.walks + later.walks
+        jobs = here.jobs + later.jobs
         if walks <= 0:
             return
 

@@ -136,7 +136,8 @@ def write_joined(
 
 def _in_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     """The same rows, in tables of about the size of a row group."""
-    waiting, size = list[pa.Table](), 0
+    waiting = list[pa.Table]()
+    size = 0
     for table in tables:
         row_bytes = max(1, table.nbytes // max(1, table.num_rows))
         step = max(1, _GROUP_BYTES // row_bytes)
@@ -146,7 +147,8 @@ def _in_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
             size += row_bytes * piece.num_rows
             if size >= _GROUP_BYTES:
                 yield pa.concat_tables(waiting)
-                waiting, size = [], 0
+                waiting = []
+                size = 0
     if waiting:
         yield pa.concat_tables(waiting)
 
@@ -261,7 +263,10 @@ class OpenPart:
         self, columns: Sequence[str] | None, most_bytes: int = _BLOCK_BYTES
     ) -> list[range]:
         """Row groups that are read together: those of a small part, else so many bytes."""
-        metadata, blocks, first, size = self.file.metadata, list[range](), 0, 0
+        metadata = self.file.metadata
+        blocks = list[range]()
+        first = 0
+        size = 0
         if metadata.num_row_groups <= 1:
             return [range(metadata.num_row_groups)]
         names = (metadata.schema.column(i).path for i in range(metadata.num_columns))
@@ -275,7 +280,8 @@ class OpenPart:
             size += sum(chunks.column(i).total_uncompressed_size for i in read)
             if size >= most_bytes:
                 blocks.append(range(first, group + 1))
-                first, size = group + 1, 0
+                first = group + 1
+                size = 0
         if first < metadata.num_row_groups:
             blocks.append(range(first, metadata.num_row_groups))
         return blocks
@@ -345,9 +351,11 @@ def read_rows(part: str, rows: Sequence[int], columns: Sequence[str]) -> pa.Tabl
     with reading(part):
         opened = OpenPart.of(part)
         with opened.file:
-            tables, left = [], np.asarray(rows)
+            tables = []
+            left = np.asarray(rows)
             for groups in opened.blocks(columns):
-                first, end = opened.starts[groups.start], opened.starts[groups.stop]
+                first = opened.starts[groups.start]
+                end = opened.starts[groups.stop]
                 here = left[(left >= first) & (left < end)] - first
                 if len(here):
                     tables.append(opened.read(groups, columns).take(pa.array(here)))

@@ -303,7 +303,8 @@ def evaluated(plan: Plan, request: DocumentRequest, lookup: Lookup) -> Evaluatio
     """Return what `lookup` knows of one document and of its scores."""
     system, sample, repeat = request
     document, jobs = _known(plan.answer(*request), lookup)
-    asked, scores = {"": jobs}, dict[str, Outcome[Score] | None]()
+    asked = {"": jobs}
+    scores = dict[str, Outcome[Score] | None]()
     if isinstance(document, Result):
         for scorer in plan.scorers:
             judging = plan.judging(scorer, sample, document.value)

@@ -95,7 +95,8 @@ class StatusCodes:
         """Return the codes of many, as uint8; ValueError where an outcome is missing."""
         if outcomes.null_count:
             raise ValueError("a record has no outcome")
-        ends, reasons = outcomes.dictionary_encode(), faults.dictionary_encode()
+        ends = outcomes.dictionary_encode()
+        reasons = faults.dictionary_encode()
         names = ends.dictionary.to_pylist()
         causes = [*reasons.dictionary.to_pylist(), None]
         cause = reasons.indices.fill_null(len(causes) - 1).to_numpy(zero_copy_only=False)
@@ -183,7 +184,8 @@ def halves_of(key: str) -> tuple[np.uint64, np.uint64]:
 
 
 def _halves(digest: bytes) -> tuple[np.uint64, np.uint64]:
-    high, low = digest[:8], digest[8:]
+    high = digest[:8]
+    low = digest[8:]
     return np.uint64(int.from_bytes(high)), np.uint64(int.from_bytes(low))
 
 
@@ -384,15 +386,19 @@ class RecordIndex:
         """Move what was added one by one into the arrays."""
         if not self._recent:
             return
-        recent, self._recent = self._recent, {}
+        recent = self._recent
+        self._recent = {}
         halves = np.frombuffer(b"".join(recent), ">u8").reshape(-1, 2).astype(np.uint64)
         spots = np.array(list(recent.values()), np.uint32)
-        part, row, code = spots[:, 0], spots[:, 1], spots[:, 2].astype(np.uint8)
+        part = spots[:, 0]
+        row = spots[:, 1]
+        code = spots[:, 2].astype(np.uint8)
         rows = Rows(halves[:, 0], halves[:, 1], part, row, code)
         new = np.ones(rows.size, bool)
         for bucket, chosen, position in self._located(rows.high, rows.low):
             there = position >= 0
-            old, here = self._buckets[bucket], position[there]
+            old = self._buckets[bucket]
+            here = position[there]
             old.part[here] = rows.part[chosen[there]]
             old.row[here] = rows.row[chosen[there]]
             old.code[here] = rows.code[chosen[there]]
@@ -411,7 +417,8 @@ class RecordIndex:
         for bucket, chosen, position in self._located(digests.high, digests.low):
             rows = self._buckets[bucket]
             there = position >= 0
-            at, which = position[there], chosen[there]
+            at = position[there]
+            which = chosen[there]
             same = (rows.part[at] == number) & (rows.row[at] == first + which)
             current[which] = same
         if self._hidden:
@@ -425,10 +432,13 @@ class RecordIndex:
 
         Return how many of them are the records of their keys; others stay superseded.
         """
-        number, new = self._numbers.get(former, -1), self.number_of(to)
-        moved, left = 0, np.arange(len(rows))
+        number = self._numbers.get(former, -1)
+        new = self.number_of(to)
+        moved = 0
+        left = np.arange(len(rows))
         if self._recent:
-            data, absent = digests.to_bytes(), list[int]()
+            data = digests.to_bytes()
+            absent = list[int]()
             for i, old_row in enumerate(rows.tolist()):
                 digest = data[16 * i : 16 * i + 16]
                 spot = self._recent.get(digest)
@@ -442,7 +452,8 @@ class RecordIndex:
         for bucket, chosen, position in self._located(others.high, others.low):
             here = self._buckets[bucket]
             there = position >= 0
-            at, which = position[there], left[chosen[there]]
+            at = position[there]
+            which = left[chosen[there]]
             same = (here.part[at] == number) & (here.row[at] == rows[which])
             here.part[at[same]] = new
             here.row[at[same]] = row + which[same]
@@ -490,7 +501,8 @@ class RecordIndex:
         if not self._staged:
             return
         rows = Rows.joined(self._staged)
-        self._staged, self._staged_rows = [], 0
+        self._staged = []
+        self._staged_rows = 0
         self._make_room(rows.size)
         for bucket, chosen in self._groups(rows.high):
             self._added[bucket].append(rows.at(chosen))
@@ -543,7 +555,8 @@ class RecordIndex:
         same = high[1:] == high[:-1]
         if same.any():
             order = np.lexsort((rows.low, rows.high))
-            high, low = rows.high[order], rows.low[order]
+            high = rows.high[order]
+            low = rows.low[order]
             same = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
         self._buckets[bucket] = sorted_rows = rows.at(order)
         if not same.any():

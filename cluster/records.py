@@ -340,14 +340,16 @@ _UNMADE: dict[str, type[Skip | Unscored | NotApplicable]] = {
 
 
 def _draft(row: RecordRow) -> Draft:
-    payloads, images = count(), count()
+    payloads = count()
+    images = count()
 
     def segment(about: dict[str, Any]) -> Text | Image | ImageRequest:
         if about["type"] == "text":
             return Text(valid_text(about["text"]))
         if about["type"] == "picture":
             return Image(about["digest"], place=row.cell("images", next(images)))
-        prompt, payload = about["prompt"], about["payload"]
+        prompt = about["prompt"]
+        payload = about["payload"]
         if payload is not None:
             payload = Payload(payload, place=row.cell("payload", next(payloads)))
         return ImageRequest(prompt and valid_text(prompt), payload)

@@ -80,14 +80,18 @@ class Replica:
 
     def placed(self, info: WorkerInfo, *, shared: bool) -> None:
         """Its process runs and begins to load."""
-        self.info, self.shared = info, shared
+        self.info = info
+        self.shared = shared
         self.lane.placed(self.handle.node.address)
         self.enter("loading")
 
     def turn_to(self, queue: StageQueue) -> None:
         """Leave its stage, and begin to load another."""
         self.lane.enter("ended")
-        self.queue, self.used, self.batch_s, self.records = queue, True, 1.0, 0
+        self.queue = queue
+        self.used = True
+        self.batch_s = 1.0
+        self.records = 0
         self._order()
         self.lane.placed(self.handle.node.address)
         self.enter("loading")

@@ -173,7 +173,8 @@ def execute(
     passes each on; again, from the first, where a part had to be repaired meanwhile. With
     `notes`, they are read with what their stages noted.
     """
-    began, shard = time.monotonic(), options.shard
+    began = time.monotonic()
+    shard = options.shard
     own = shard.folder(root) if shard else root  # what drivers of shards do not share
     with (
         RunLock(root, shard, str(about.get(RUN_DIGEST))) as lock,
@@ -240,7 +241,8 @@ def execute(
             if settled
             else _records(store, plan, former.get(RECORDS, {})),
         }
-        earlier, seconds = manifest.get(TIMING, {}), time.monotonic() - began
+        earlier = manifest.get(TIMING, {})
+        seconds = time.monotonic() - began
         if entry := timing(earlier, seconds, work.scheduling_s, log.ready):
             manifest[TIMING] = entry
         manifest |= {"status": status}
@@ -367,7 +369,8 @@ class _Work:
 
     def _still_counted(self) -> Sequence[StageCount] | None:
         """Return what was counted before the lock was taken, where it holds still."""
-        counted, self.counted = self.counted, None
+        counted = self.counted
+        self.counted = None
         changed = [s for s in self.plan.stages if not self.store.is_current(s)]
         for spec in changed:
             self.store.forget(spec)
@@ -392,7 +395,8 @@ class _Work:
             self.usage = usage_of(self.plan, self.store, self.options.shard)
 
     def _compute(self, counts: Sequence[StageCount]) -> None:
-        stopper, journal = _Stopper(lambda: self.watcher.notice(_STOPPING)), self.journal
+        stopper = _Stopper(lambda: self.watcher.notice(_STOPPING))
+        journal = self.journal
         journal.activate()
         with handling_signals(stopper) as listen:
             try:

@@ -42,7 +42,8 @@ _OPENING_S = 0.02
 """Time per turn for opening walks, so that workers never wait for the driver's."""
 _TURN_S = 0.2
 """Time between two reports of progress."""
-_LEAST_OPEN, _MOST_OPEN = 4_096, 65_536
+_LEAST_OPEN = 4_096
+_MOST_OPEN = 65_536
 """Walks that are open at a time, at least, and at most: one that waits takes 3 kB."""
 _MESSAGES_AHEAD = 8
 """For each worker of a stage where walks begin, messages for which jobs are to wait."""
@@ -73,8 +74,11 @@ class Scheduler(Engine):
         self._journal = journal or SpanJournal()
         probe = _probe_of(plan)
         super().__init__(executor, store.root, options, watcher, self._journal, probe)
-        self.plan, self.store, self.options = plan, store, options
-        self.on_turn, self.should_stop = on_turn, should_stop
+        self.plan = plan
+        self.store = store
+        self.options = options
+        self.on_turn = on_turn
+        self.should_stop = should_stop
         self.finished: Counter[str] = Counter()
         """Documents and pairs by outcome."""
         self._ranks = {s.digest: i for i, s in enumerate(plan.stages)}
@@ -201,7 +205,8 @@ class Scheduler(Engine):
             if useful is not None and most > useful:
                 raise UsageError(f"{name} can use {useful} worker here, not {most}")
             queue = self._queue_of(spec)
-            queue.asked_workers, queue.max_workers = most, useful
+            queue.asked_workers = most
+            queue.max_workers = useful
         return f"{name} has at most {most:,} workers"
 
     # ------------------------------------------------------------------- walks

@@ -48,7 +48,9 @@ class ServerProcess:
 
     def __init__(self, command: ServerCommand, log: Path) -> None:
         """Start it; `wait_ready` waits for it."""
-        self.command, self.log, self.port = command, log, 0
+        self.command = command
+        self.log = log
+        self.port = 0
         self.ended: Future[str] = Future()
         """Why it ended, once it has."""
         self._stopping = False
@@ -109,7 +111,8 @@ class ServerProcess:
     # ------------------------------------------------------------------------ starting
 
     def _start(self) -> None:
-        self.ended, self.port = Future(), self.command.port
+        self.ended = Future()
+        self.port = self.command.port
         if not self.port:
             with socket.socket() as probe:
                 probe.bind((_HOST, 0))

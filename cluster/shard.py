@@ -10,7 +10,8 @@ from plait.generators.base import StageSpec
 from plait.generators.buckets import AnyPath
 from plait.generators.errors import UsageError
 
-FOLDER, SHARD_FILE = "shards", "shard.json"
+FOLDER = "shards"
+SHARD_FILE = "shard.json"
 """Of a run directory: what each shard notes of itself, and its manifest there."""
 
 

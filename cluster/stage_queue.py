@@ -151,7 +151,8 @@ class StageQueue:
     @property
     def work_s(self) -> float | None:
         """The same for the expected jobs too."""
-        record_s, jobs = self.record_s, self.pending + (self.expected or 0.0)
+        record_s = self.record_s
+        jobs = self.pending + (self.expected or 0.0)
         return None if record_s is None else record_s * jobs
 
     @property

@@ -257,7 +257,9 @@ class StageRows(Mapping[str, RecordRow]):
     """The records of a stage by key; values are read when they are asked for."""
 
     def __init__(self, store: Store, spec: StageSpec, index: RecordIndex) -> None:
-        self._store, self._spec, self._index = store, spec, index
+        self._store = store
+        self._spec = spec
+        self._index = index
 
     def __getitem__(self, key: str) -> RecordRow:
         row = self._store.record(self._spec, key)
@@ -279,7 +281,8 @@ class _Fresh:
     """Records that were just added, with their values, up to a number of bytes."""
 
     def __init__(self, most_bytes: int) -> None:
-        self._most_bytes, self._bytes = most_bytes, 0
+        self._most_bytes = most_bytes
+        self._bytes = 0
         self._rows: OrderedDict[tuple[str, str], RecordRow] = OrderedDict()
 
     def add(self, stage: str, key: str, row: RecordRow) -> None:
@@ -343,8 +346,10 @@ class Store:
         """
         if former is None:
             forget_open_parts()
-        self.root, self.on_notice = root, on_notice
-        self.repairs, self.strict = repairs, strict
+        self.root = root
+        self.on_notice = on_notice
+        self.repairs = repairs
+        self.strict = strict
         self.notices: list[str] = []
         """Messages about the state of the store."""
         self.damage: dict[str, DamagedPart] = {}
@@ -520,7 +525,8 @@ class Store:
 
     def _look_again(self, spec: StageSpec) -> None:
         """Forget the records of parts that are gone, and index those that are new."""
-        index, there = self._index(spec), {str(part) for part in self.parts(spec)}
+        index = self._index(spec)
+        there = {str(part) for part in self.parts(spec)}
         missing = [part for part in index.parts if part not in there]
         index.forget([part for part in missing if not any_path(part).exists()])
         self._look(spec)
@@ -554,7 +560,8 @@ class Store:
     def _weigh(self, kind: Kind, index: RecordIndex, rows: Rows) -> Worth:
         """Read by what one of several records of a key is chosen."""
         final = index.codes.are_final(rows.code)
-        settled, at = final.copy(), np.zeros(rows.size, np.int64)
+        settled = final.copy()
+        at = np.zeros(rows.size, np.int64)
         columns = value_columns(kind) if kind is Kind.DRAFT else ("at",)
         order = np.lexsort((rows.row, rows.part))
         starts = np.flatnonzero(np.diff(rows.part[order], prepend=-1))
@@ -769,7 +776,9 @@ class Store:
 
     def take_over(self, joined: JoinedPart) -> list[AnyPath]:
         """Note where joined records are by now; the parts that are no longer needed."""
-        index, moved, first = self._index(joined.spec), 0, 0
+        index = self._index(joined.spec)
+        moved = 0
+        first = 0
         for move in joined.moves:
             to = str(joined.part)
             moved += index.move(str(move.part), move.rows, move.digests, to, first)
@@ -828,6 +837,7 @@ def _groups(parts: list[AnyPath]) -> Iterator[list[AnyPath]]:
         size += part.stat().st_size
         if size >= _COMPACTED_PART_BYTES:
             yield group
-            group, size = [], 0
+            group = []
+            size = 0
     if len(group) > 1:
         yield group

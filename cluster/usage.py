@@ -123,7 +123,8 @@ class UsageSum:
             return
         # Records of one stage often use the same: each text is read once.
         for counted in table.column("usage").value_counts().to_pylist():
-            used, n = json.loads(counted["values"]), counted["counts"]
+            used = json.loads(counted["values"])
+            n = counted["counts"]
             own = {k: v if k in PEAKS else v * n for k, v in used.items()}
             add_usage(self.total, own)
         seconds = pc.sum(table.column("seconds"), min_count=0).as_py()

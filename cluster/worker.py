@@ -282,7 +282,8 @@ class Worker:
         `host` names the machine in files and logs; several may share a host name. The
         driver gathers stderr from `log_folder`, by default `root`.
         """
-        self.root, self._host = any_path(root), host
+        self.root = any_path(root)
+        self._host = host
         self._log_folder = any_path(log_folder or root)
         self._shared = True
         self._compute: Executor = Lane()
@@ -406,7 +407,8 @@ class Worker:
                 break
         receipts = self._keep(computed)
         joules = None if self._meter is None else self._meter.joules()
-        loading, self._loading = self._loading, SpanList()
+        loading = self._loading
+        self._loading = SpanList()
         receipts[0] = replace(receipts[0], spans=(*loading, *receipts[0].spans))
         return [replace(receipt, joules=joules) for receipt in receipts]
 

@@ -86,9 +86,13 @@ class WorkerPool:
         journal: SpanJournal,
         probe: list[tuple[str, str]],
     ) -> None:
-        self.executor, self.now = executor, executor.now
-        self.root, self.options = root, options
-        self._watcher, self._journal, self._probe = watcher, journal, probe
+        self.executor = executor
+        self.now = executor.now
+        self.root = root
+        self.options = options
+        self._watcher = watcher
+        self._journal = journal
+        self._probe = probe
         self._noticed: set[str] = set()
         self._waiting: set[StageQueue] = set()
         """Stages of which it was said who holds what they wait for."""
@@ -133,7 +137,8 @@ class WorkerPool:
     def refresh_nodes(self) -> None:
         """Read which nodes are alive, at most once a second."""
         if self.now() - self._nodes_read_at > _CHECKED_EVERY_S:
-            self._nodes_read_at, self._free = self.now(), None
+            self._nodes_read_at = self.now()
+            self._free = None
             self.nodes = self.executor.nodes()
 
     def free_for(self, queue: StageQueue) -> Mapping[str, Resources]:
@@ -213,7 +218,8 @@ class WorkerPool:
         know(spec.secrets)
         secrets = {name: os.environ[name] for name in spec.secrets if name in os.environ}
         # Only stages behind an endpoint have ceilings, and only those read parts again.
-        shard, used = self.options.shard, dict[str, float]()
+        shard = self.options.shard
+        used = dict[str, float]()
         if spec.placement.endpoint:
             used = committed_usage(self.root, spec, shard)
         log_folder = shard.folder(self.root) if shard else self.root
@@ -248,7 +254,8 @@ class WorkerPool:
         self, queue: StageQueue, reason: str, fault: Fault = Fault.NOT_LOADED
     ) -> Event:
         """Fail all waiting records of a stage that cannot be run; other stages go on."""
-        queue.unusable, queue.unusable_fault = reason, fault
+        queue.unusable = reason
+        queue.unusable_fault = fault
         self.notice(f"stage {queue.spec.name} cannot be used: {reason}")
         failure = Failure(reason, fault)
         return queue, [(job, failure) for job in queue.drain()]
@@ -276,7 +283,8 @@ class WorkerPool:
         """
         if replica.state != "ready" or replica in self.excess_of(replica.queue):
             return False
-        queue, workers = replica.queue, len(self._of[replica.queue])
+        queue = replica.queue
+        workers = len(self._of[replica.queue])
         depth = replica.depth(self._others_at_endpoint(replica)) if most is None else most
         while not replica.exclusive and len(replica.in_flight) < depth:
             idle = not replica.in_flight
@@ -430,7 +438,8 @@ class WorkerPool:
             return
         if error.refused:
             self._report(replica, Fault.DIED, str(error), batches)
-            node, trouble = replica.handle.node, self._trouble[replica.queue]
+            node = replica.handle.node
+            trouble = self._trouble[replica.queue]
             trouble.reason = f"no worker can be started on {node.address}: {error}"
             trouble.barred.add(node.id)
         else:
@@ -440,7 +449,8 @@ class WorkerPool:
     def _attributed(self) -> list[Event]:
         """Attribute the deaths of which it is known whether the node died as well."""
         events: list[Event] = []
-        waiting, self._deaths = self._deaths, []
+        waiting = self._deaths
+        self._deaths = []
         for death in waiting:
             outlived = self._outlived(death)
             if outlived is None:
@@ -460,7 +470,8 @@ class WorkerPool:
 
     def _died_alone(self, death: _Death) -> list[Event]:
         """A death is charged to what the worker did: to loading, or to its batches."""
-        replica, queue = death.replica, death.replica.queue
+        replica = death.replica
+        queue = death.replica.queue
         self._report(replica, Fault.DIED, death.reason, death.batches)
         if replica.state in ("starting", "loading"):
             self._note_trouble(replica, death.reason)
@@ -469,7 +480,8 @@ class WorkerPool:
 
     def _note_trouble(self, replica: Replica, reason: str) -> None:
         """A worker that may be replaced was not ready when it died or gave up."""
-        trouble, name = self._trouble[replica.queue], replica.queue.spec.name
+        trouble = self._trouble[replica.queue]
+        name = replica.queue.spec.name
         trouble.reason = reason
         trouble.deaths[replica.handle.node.id] += 1
         if replica.used:
@@ -569,10 +581,12 @@ class WorkerPool:
         for replica in list(self.replicas):
             waited = clock - replica.since
             overdue = waited > replica.time_limit_s(self.options.placement_timeout_s)
-            silent_s, limit_s = clock - replica.last_heard, replica.silence_limit_s
+            silent_s = clock - replica.last_heard
+            limit_s = replica.silence_limit_s
             if replica.in_flight and silent_s > limit_s:
                 # It holds the interpreter's lock, and cannot enforce its own limit.
-                queue, batches = replica.queue, self._withdraw(replica)
+                queue = replica.queue
+                batches = self._withdraw(replica)
                 reason = f"no sign of life for {limit_s:.0f} s"
                 self._report(replica, Fault.TIMEOUT, reason, batches)
                 self.stop(replica)
@@ -601,7 +615,8 @@ class WorkerPool:
             )
 
     def _stop_overdue(self, replica: Replica, waited: float) -> list[Event]:
-        queue, placed = replica.queue, replica.state != "starting"
+        queue = replica.queue
+        placed = replica.state != "starting"
         reason = f"a worker was still {replica.state} after {waited:.0f} s"
         if placed:
             self._report(replica, Fault.TIMEOUT, reason, [])

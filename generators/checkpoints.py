@@ -49,7 +49,8 @@ class UnavailableWeights(CheckpointError):
     """Weights that are not in the Hub's cache, where the Hub does not answer either."""
 
     def __init__(self, names: Sequence[str], cause: Exception) -> None:
-        self.names, self.cause = names, cause
+        self.names = names
+        self.cause = cause
         super().__init__(
             f"not in the Hub cache: {', '.join(names)}. Download with `plait fetch "
             "NAME` or `plait fetch CONFIG.toml` where there is a network, or name a "

@@ -92,7 +92,8 @@ def prompt_and_seed(
 
     `images` says whether the model draws from images besides, the request's context.
     """
-    prompt, seed = request.prompt, request.seed
+    prompt = request.prompt
+    seed = request.seed
     shown = images and all(isinstance(part, Image) for part in request.context)
     if request.payload is not None or (request.context and not shown):
         reason = "a text-to-image model reads prompts; the request holds more than a prompt"

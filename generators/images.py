@@ -32,7 +32,8 @@ FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 # `decode` refuses what Pillow warns of, with a reason that names the image.
 warnings.filterwarnings("ignore", category=Pillow.DecompressionBombWarning)
 
-_PNG, _SMALL = b"\x89PNG", 1 << 16
+_PNG = b"\x89PNG"
+_SMALL = 1 << 16
 
 
 class ImageError(PlaitError, ValueError):
@@ -109,9 +110,11 @@ def _eight_bit(pil_image: Pillow.Image) -> Pillow.Image:
     that scale, all others by their own range.
     """
     values = np.nan_to_num(np.asarray(pil_image).astype(np.float64))
-    low, top = 0.0, 1.0 if pil_image.mode == "F" else 65535.0
+    low = 0.0
+    top = 1.0 if pil_image.mode == "F" else 65535.0
     if values.min() < low or values.max() > top:
-        low, top = float(values.min()), float(values.max())
+        low = float(values.min())
+        top = float(values.max())
     scaled = (values - low) / max(top - low, 1e-12) * 255
     return Pillow.fromarray(np.rint(scaled).astype(np.uint8))
 
@@ -187,7 +190,8 @@ def _as_bytes(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
         raise ImageError(
             f"an array of {values.dtype} is no image; valid: uint8, and floats from 0 to 1"
         )
-    low, high = float(values.min()), float(values.max())
+    low = float(values.min())
+    high = float(values.max())
     if not (low >= 0 and high <= 1):
         raise ImageError(
             f"an array of floats from {low:g} to {high:g} is no image; valid: from 0 to 1"

@@ -152,7 +152,8 @@ def digest_of_texts(*texts: str) -> str:
 
 def digest_of_items(items: Iterable[tuple[str, str]]) -> str:
     """Return the `digest` of a mapping of texts, given its items in the order of names."""
-    state, before = hashlib.sha256(b"[{"), ""
+    state = hashlib.sha256(b"[{")
+    before = ""
     for name, value in items:
         state.update(f"{before}{_encode(name)}:{_encode(value)}".encode())
         before = ","

@@ -173,7 +173,8 @@ def _given_code(thing: Any) -> OwnCode:
             f"a value of type {type(thing).__name__} is no model or scorer: give a name, "
             "a class, an instance of a class with __call__, or a function (def)"
         )
-    target, settings = _target_of(type(thing)), _settings_of(thing)
+    target = _target_of(type(thing))
+    settings = _settings_of(thing)
     name = target
     if settings:
         shown = " ".join(f"{k}={v!r}" for k, v in settings.items())

@@ -183,7 +183,8 @@ class _Window(io.RawIOBase):
     """`size` bytes of a file from `start`, or all of it, as a file."""
 
     def __init__(self, file: io.IOBase, start: int = 0, size: int | None = None) -> None:
-        self._file, self._start = file, start
+        self._file = file
+        self._start = start
         self._size = file.seek(0, os.SEEK_END) if size is None else size
         self._at = 0
 

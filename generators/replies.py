@@ -223,7 +223,9 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 _OPENING = _pattern(rf"\{{{_GAP}{_KEY}")
-_SKIPPED, _KEYED, _ENDED = _pattern(_GAP), _pattern(_KEY), _pattern(_END)
+_SKIPPED = _pattern(_GAP)
+_KEYED = _pattern(_KEY)
+_ENDED = _pattern(_END)
 _CLOSED = {
     "}": _pattern(
         rf"{_GAP}(?:[}}\]]|,{_GAP}(?:[,}}\]]|{_NEXT}|{_END})|{_END})"
@@ -280,7 +282,8 @@ def find_objects(reply: str) -> tuple[list[FoundObject], str]:
         start = reader.at
         line = reply.rfind("\n", 0, begin) + 1
         if not _QUOTING.match(reply, line, begin):
-            before, after = reply[max(0, begin - 300) : begin], reply[start : start + 100]
+            before = reply[max(0, begin - 300) : begin]
+            after = reply[start : start + 100]
             told = not _is_mentioned(before, after)
             found.append(FoundObject(content, begin, start, told))
     return found, ""
@@ -327,7 +330,8 @@ class _Reader:
         if match is None:
             raise _Broken
         self.at = match.end()
-        name, value = match["key"], self.value("}")
+        name = match["key"]
+        value = self.value("}")
         if name[0] in _QUOTED:
             name = _unescaped(name[1:-1])
         before = members.get(name)
@@ -411,7 +415,8 @@ def _unescaped(text: str) -> str:
     """Return a text as JSON means it; other backslashes, as LaTeX has them, stay."""
 
     def meant(match: re.Match[str]) -> str:
-        code, mark = match[1], match[2]
+        code = match[1]
+        mark = match[2]
         if code:
             return chr(int(code, 16))
         return mark if mark in "\"'\\/" else _ESCAPED.get(mark, match[0])
@@ -498,7 +503,8 @@ def _lines(reply: str) -> dict[str, Any]:
         match = _LINE.fullmatch(line)
         if match is None:
             return {}
-        name, value = match["key"], match["value"].strip().rstrip(",")
+        name = match["key"]
+        value = match["value"].strip().rstrip(",")
         if name in members and members[name] != value:
             return {}
         members[name] = value

@@ -34,7 +34,8 @@ class Spool(Sequence[T]):
 
     def __init__(self, what: str, expected: int = 0) -> None:
         """`what` the values are, and how many are `expected` if known, is for people."""
-        self._what, self._expected = what, expected
+        self._what = what
+        self._expected = expected
         self._rest: list[T] = []
         """Those that are not in the file."""
         self._file: IO[bytes] | None = None
@@ -105,7 +106,8 @@ class Spool(Sequence[T]):
                     data = data[self._file.write(data) :]
                 self._ends.append(end)
         except OSError as error:
-            folder, reason = tempfile.gettempdir(), error.strerror or error
+            folder = tempfile.gettempdir()
+            reason = error.strerror or error
             raise WriteError(
                 error.errno or errno.EIO,
                 f"{self._what} cannot be kept in a temporary file in {folder}: {reason}. "
@@ -137,7 +139,8 @@ class Selection(Sequence[T]):
 
     def __init__(self, values: Sequence[T], places: Sequence[int]) -> None:
         """`places` are those of the values, from 0, in the order wanted."""
-        self._values, self._places = values, places
+        self._values = values
+        self._places = places
 
     def __len__(self) -> int:
         return len(self._places)

@@ -228,7 +228,8 @@ def _given_document(system: System, sample: Query) -> Outcome[Document]:
     document: Document | Skip | Failure | None = sample.reference
     reason = "the sample has no ground truth"
     if system.answers is not None:
-        document, reason = system.answers.get(sample.id), "no answer is given for it"
+        document = system.answers.get(sample.id)
+        reason = "no answer is given for it"
     if document is None:
         return Skip(reason)
     return Result(document) if isinstance(document, Document) else document
@@ -309,7 +310,8 @@ class _Walker:
     def _images(
         self, draft: Draft, sample: Query, written: Content
     ) -> Walk[tuple[Image, ...]]:
-        system, requests = self.system, draft.requests
+        system = self.system
+        requests = draft.requests
         if not requests:
             return Result(())
         if system.render is None:

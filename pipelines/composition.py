@@ -54,10 +54,13 @@ def outlined(draft: Draft, sample: Query, *, max_images: int) -> Draft:
     A mark that is never closed ends with its line. Closing marks alone, empty marks and
     marks beyond `max_images` are dropped; the text always stays.
     """
-    text, segments, at = draft.text, list[Text | ImageRequest](), 0
+    text = draft.text
+    segments = list[Text | ImageRequest]()
+    at = 0
     for mark in _MARK.finditer(text):
         _add_text(segments, text[at : mark.start()])
-        description, at = mark.group(1), mark.end()
+        description = mark.group(1)
+        at = mark.end()
         if not _CLOSING.match(text, mark.end(1)):
             description = description.partition("\n")[0]
             at = mark.start(1) + len(description)

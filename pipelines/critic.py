@@ -174,7 +174,8 @@ class CriticReview:
         return Result(images, notes={TRIES: notes})
 
     def _asked(self, tries: Sequence[Try], seeded: bool) -> StageInput:
-        wanted, last = tries[0].request.prompt, tries[-1]
+        wanted = tries[0].request.prompt
+        last = tries[-1]
         shown = (last.image,) if last.image else ()
         if self.manner == "probability":
             question, answer = (
@@ -203,7 +204,8 @@ class CriticReview:
 
     def _again(self, tries: Sequence[Try]) -> ImageRequest:
         """Return the next request: another seed, and another prompt where one is given."""
-        first, last = tries[0].request, tries[-1]
+        first = tries[0].request
+        last = tries[-1]
         amended = self.settings.amend and last.verdict.prompt
         return replace(
             first,

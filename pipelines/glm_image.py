@@ -44,7 +44,8 @@ R = TypeVar("R")
 V = TypeVar("V")
 _DESIGN = DESIGNS["glm-image"]
 _MODEL, _PROCESSOR = _DESIGN.prior
-_CODES, _SEEN = "prior_token_ids", ("prior_token_image_ids", "source_image_grid_thw")
+_CODES = "prior_token_ids"
+_SEEN = ("prior_token_image_ids", "source_image_grid_thw")
 """Names of a payload's tensors, which are arguments of the pipeline too: the codes of the
 image, and those of the images it is drawn from with the grid of each."""
 
@@ -82,7 +83,8 @@ def _by(
     """Return what answers together those of equal key, and keeps their order."""
 
     def together(read: Sequence[R]) -> list[Outcome[V]]:
-        keys, outcomes = [key(one) for one in read], dict[int, Outcome[V]]()
+        keys = [key(one) for one in read]
+        outcomes = dict[int, Outcome[V]]()
         for group in dict.fromkeys(keys):
             places = [i for i, other in enumerate(keys) if other == group]
             outcomes |= zip(places, answer([read[i] for i in places]), strict=True)
@@ -117,11 +119,13 @@ class GlmImagePrior:
 
     @torch.inference_mode()
     def _written(self, read: Sequence[_Read]) -> list[Outcome[Payload]]:
-        inputs, sources = self._encoded(read), len(read[0].images)
+        inputs = self._encoded(read)
+        sources = len(read[0].images)
         grids = inputs["image_grid_thw"].view(len(read), -1, 3)
         sizes = grids[0, sources:].prod(-1).tolist()
         # The image's own grid comes first, and its codes last.
-        before, limit = sum(sizes[1:]), sum(sizes)
+        before = sum(sizes[1:])
+        limit = sum(sizes)
         tracks = [TextTrack(limit) for _ in read]
         choose = _Sampling(self._model.generation_config, [one.seed for one in read])
         chosen = ChosenTokens(choose, tracks, self._ends)
@@ -167,7 +171,8 @@ class GlmImagePrior:
         features = self._model.get_image_features(pixels, flat).pooler_output
         codes = self._model.get_image_tokens(features).split(flat.prod(-1).tolist())
         doubled = [_doubled(own, grid) for own, grid in zip(codes, flat, strict=True)]
-        each, scale = grids.shape[1], torch.tensor([1, 2, 2], device=grids.device)
+        each = grids.shape[1]
+        scale = torch.tensor([1, 2, 2], device=grids.device)
         rows = range(len(grids))
         joined = [torch.cat(doubled[row * each : (row + 1) * each]) for row in rows]
         values = ((joined[row], grids[row] * scale) for row in rows)

@@ -102,7 +102,8 @@ def parts_of(name: str) -> SystemName:
     pair, rule = (pair, tail) if at and tail in PROTOCOLS else (name, None)
     before, at, critic = name.rpartition(f"@{CRITIC}=")
     if at and critic:
-        pair, rule = before, f"{CRITIC}={critic}"
+        pair = before
+        rule = f"{CRITIC}={critic}"
     for place in (i for i in reversed(range(len(pair))) if pair[i] == "+"):
         if _may_draw(pair[place + 1 :]):
             return SystemName(pair[:place], pair[place + 1 :], rule)
@@ -187,7 +188,8 @@ def _native(parts: SystemName, models: Models) -> System:
 
     UsageError for a protocol of one that interleaves by itself.
     """
-    model, rule_name = parts.lvlm, parts.protocol
+    model = parts.lvlm
+    rule_name = parts.protocol
     named = model in by_name(Named.NATIVE)
     if named:
         own = native(model, models.weights, models.of(model), models.gpu_gib)
@@ -228,7 +230,8 @@ def _interleaved(name: str, parts: SystemName, models: Models) -> System:
 
 
 def _composed(name: str, parts: SystemName, models: Models) -> System:
-    lvlm, t2i = parts.lvlm, parts.t2i
+    lvlm = parts.lvlm
+    t2i = parts.t2i
     label = parts.protocol or "mmie"
     rule = protocol(label.partition("=")[0], models.max_images)
     if rule.name == T2I_ALONE:
@@ -251,7 +254,8 @@ def _composed(name: str, parts: SystemName, models: Models) -> System:
         )
     _refuse_unknown_protocol(t2i, models)
     tail = "" if rule.name == "mmie" else f"@{label}"
-    pair, row = f"{lvlm}+{t2i}{tail}", f"{lvlm}{tail}"
+    pair = f"{lvlm}+{t2i}{tail}"
+    row = f"{lvlm}{tail}"
     system = replace(rule, name=pair, draft=draft, lvlm=row, t2i=t2i)
     if rule.name == EDITING:
         render, prior, images = _seeing(t2i, models)
@@ -273,7 +277,8 @@ def _reviewed(system: System, critic: str, models: Models) -> System:
             f"system {system.name!r}: {system.t2i!r} reads no seed, so that it would draw "
             "the same image again"
         )
-    settings, stage = models.critic, chat_spec(critic, models)
+    settings = models.critic
+    stage = chat_spec(critic, models)
     manner = settings.verdict or ("probability" if _tells_probabilities(stage) else "reply")
     if manner == "probability":
         stage = answers_spec(critic, models)
@@ -285,7 +290,8 @@ def _seeing(t2i: str, models: Models) -> tuple[StageSpec, StageSpec | None, int]
 
     UsageError for one that draws from text alone, where that is known before it is loaded.
     """
-    settings, own = t2i_settings(t2i), models.of(t2i)
+    settings = t2i_settings(t2i)
+    own = models.of(t2i)
     if settings is None:
         return *t2i_stages(t2i, models), 1
     if not isinstance(settings, TextToImageSettings) or own.get("engine"):
@@ -294,7 +300,8 @@ def _seeing(t2i: str, models: Models) -> tuple[StageSpec, StageSpec | None, int]
             f"with {seeing_models()}"
         )
     own = {"input_images": 1, **own}
-    kind, images = settings.pipeline, own["input_images"]
+    kind = settings.pipeline
+    images = own["input_images"]
     known = kind is not None and isinstance(images, int)
     if known and (reason := unseen(str(kind), images)):
         raise UsageError(f"{t2i!r}: {reason}")
@@ -448,7 +455,8 @@ def _overrides(name: str, settings: StageSettings, models: Models) -> Mapping[st
 
 def _spec(name: str, settings: StageSettings, models: Models) -> StageSpec:
     refuse_mini_only(name, models.weights)
-    overrides, where = _overrides(name, settings, models), f"models.{name}"
+    overrides = _overrides(name, settings, models)
+    where = f"models.{name}"
     # Servers of models have no weights of ours.
     local = isinstance(settings, ModelSettings)
     if models.weights == "mini" and local:

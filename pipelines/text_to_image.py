@@ -81,7 +81,8 @@ class TextToImage:
         return [drawn[i] for i in range(len(asked))]
 
     def _alike(self, asked: Sequence[_Asked], seeing: bool) -> list[Outcome[Drawing]]:
-        seeds, notes = [one.seed for one in asked], dict[str, Any]()
+        seeds = [one.seed for one in asked]
+        notes = dict[str, Any]()
         if seeing and self.sight is not None:
             conditions = self.sight.conditions([(one.prompt, one.images) for one in asked])
             outcomes = self.drawer(conditions, seeds, alone=not self.sight.in_batches)

@@ -111,7 +111,8 @@ def custom_scorer(
     cls = own_code(name).code
     weighted = declared_parts(cls, f"scorer {name!r}")
     usual = scale_of_parts(cls, weighted) or UNBOUNDED
-    scale, direction = getattr(cls, "scale", usual), getattr(cls, "direction", "higher")
+    scale = getattr(cls, "scale", usual)
+    direction = getattr(cls, "direction", "higher")
     if direction not in DIRECTIONS:
         raise unknown(f"direction of scorer {name!r}", str(direction), DIRECTIONS)
     _check_ends(str(scale), f"scorer {name!r}")

@@ -30,7 +30,10 @@ from plait.scorers.parts import PartScale, PartTable
 KNOWN = "known_answer"
 """Metadata of a query: a JSON object of the `form`, the `truth`, and of letters how many
 options there are (`of`)."""
-LETTER, CHOICE, MOVES, ORDER = "letter", "choice", "moves", "order"
+LETTER = "letter"
+CHOICE = "choice"
+MOVES = "moves"
+ORDER = "order"
 DIRECTIONS = ("up", "down", "left", "right")
 
 
@@ -72,7 +75,9 @@ class AnswerReader:
 
     def _outcome(self, candidate: Candidate) -> Outcome[Score]:
         known = json.loads(candidate.criteria or "{}")
-        form, truth, text = known["form"], known["truth"], candidate.document.text
+        form = known["form"]
+        truth = known["truth"]
+        text = candidate.document.text
         if form == ORDER:
             read: Any = text
         elif self._official:
@@ -88,7 +93,8 @@ class AnswerReader:
         parts: dict[str, Any] = {"read": read, "truth": truth}
         value = float(read == truth)
         if form == MOVES:
-            exact, longest = value, max(len(truth), 0 if self._official else len(read))
+            exact = value
+            longest = max(len(truth), 0 if self._official else len(read))
             value = sum(a == b for a, b in zip(read, truth, strict=False)) / (longest or 1)
             parts["criteria"] = {"exact": exact, "steps": value}
         elif form != ORDER:
@@ -216,13 +222,15 @@ def _agreed(text: str, tag: str, opening: str, read: Callable[[Any], Any]) -> An
     """
     tags = re.compile(rf"<{tag}>(.*?)(?:</{tag}>|\Z)", re.DOTALL | re.IGNORECASE)
     places = list(tags.finditer(text)) or filter(None, [_ONLY_JSON.fullmatch(text)])
-    agreed, before = None, 0
+    agreed = None
+    before = 0
     for place in places:
         for content, start in _json_values(text[: place.end(1)], opening, place.start(1)):
             value = read(content)
             if before and value != agreed and not corrects(text, before, start):
                 return None
-            agreed, before = value, place.end(1)
+            agreed = value
+            before = place.end(1)
     return agreed
 
 

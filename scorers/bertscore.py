@@ -115,10 +115,12 @@ def _score(own: _Read, true: _Read) -> Outcome[Score]:
 
 def _published(settings: BertScoreSettings) -> tuple[Any, Tokenizer]:
     """Load the checkpoint up to its layer; CheckpointError where it does not fit."""
-    name, source = settings.model, (settings.model, settings.revision)
+    name = settings.model
+    source = (settings.model, settings.revision)
     model = published_model("AutoModel", *source, tolerated=UNUSED, dtype=torch.float32)
     files = Files(name, settings.revision)
-    layers, wanted = getattr(getattr(model, "encoder", None), "layer", ()), settings.reads
+    layers = getattr(getattr(model, "encoder", None), "layer", ())
+    wanted = settings.reads
     if len(layers) < wanted:
         raise CheckpointError(
             f"checkpoint {name!r} has {len(layers)} layers of an encoder; layer is {wanted}"

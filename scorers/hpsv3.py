@@ -84,7 +84,8 @@ class RewardModel(nn.Module):
 
     def forward(self, inputs: Any, reward: int) -> Tensor:
         """Return (texts, 2), the outputs of the head at the token `reward` of each text."""
-        ids, mask = inputs["input_ids"], inputs["attention_mask"]
+        ids = inputs["input_ids"]
+        mask = inputs["attention_mask"]
         positions = (mask.cumsum(1) - 1).clamp(min=0)
         states = self.model(
             input_ids=ids,

@@ -45,15 +45,20 @@ from plait.scorers.clip.model import transform_of
 from plait.scorers.embeddings.stage import embedded
 from plait.scorers.preferences import AestheticHeadSettings, ImageRewardSettings
 
-MEAN, STD = 0.16717362830052426, 1.0333394966054072
+MEAN = 0.16717362830052426
+STD = 1.0333394966054072
 """Of the rewards of the training data (ImageReward.py)."""
 MAX_TOKENS = 35
 """Of a question; every one is padded to it."""
-PATCH, HEAD_WIDTH, HEAD = 16, 64, (1024, 128, 64, 16, 1)
+PATCH = 16
+HEAD_WIDTH = 64
+HEAD = (1024, 128, 64, 16, 1)
 UNUSED = ("blip.vision_proj", "blip.text_proj", "blip.text_encoder.embeddings.position_ids")
 """Tensors of the checkpoint that take no part in a reward."""
-SEED, HEAD_SEED = 5, 11
-WIDTH, TINY_WIDTH = 768, 32
+SEED = 5
+HEAD_SEED = 11
+WIDTH = 768
+TINY_WIDTH = 32
 """Of the embeddings of ViT-L/14, and of the toy CLIP."""
 _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 

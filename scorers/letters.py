@@ -21,7 +21,8 @@ from plait.scorers.judging.replies import Unreadable
 
 # ------------------------------------------------------------------- the text in plain
 
-_BOX, _END = "\u27e6", "\u27e7"
+_BOX = "\u27e6"
+_END = "\u27e7"
 """Brackets in place of all marks which say that what they hold is the answer."""
 _WRAPPED = re.compile(
     r"\\(?:text(?:bf|rm|it|sf|tt)?|math(?:bf|rm|sf|it)|bm|bf|rm"
@@ -114,7 +115,8 @@ def _letters_at(text: str, position: int) -> _Letters | None:
         return None
     kind = str(match.lastgroup)
     names = {match[kind].upper()}
-    stop, end = match.end(kind), match.end()
+    stop = match.end(kind)
+    end = match.end()
     while connected := _CONNECTED.match(text, end):
         more = _LETTER.match(text, connected.end())
         if more is None or (not connected["open"] and _NEW_CLAUSE.match(text, more.end())):
@@ -394,7 +396,9 @@ class _Reading:
 
     def _commitment(self, letters: _Letters) -> _Commitment | None:
         """Return what is said with letters; None where they are not committed to."""
-        text, start, end = self.text, letters.start, letters.end
+        text = self.text
+        start = letters.start
+        end = letters.end
         if start in self._listed and not _TICK.match(text, end):
             return None
         sentence, after = self._sentence_around(start, end)

@@ -30,13 +30,15 @@ from plait.scorers.ssim import (
     pixels_of,
 )
 
-LEAST, SEED = 64, 13
+LEAST = 64
+SEED = 13
 """Pixels along a side: AlexNet takes no fewer than 63."""
 LPIPS_TAPS = {1: 64, 4: 192, 7: 384, 9: 256, 11: 256}
 """Layers of AlexNet whose outputs are compared, and their channels."""
 DISTS_STAGES = [(0, 4, 0), (5, 9, 64), (10, 16, 128), (17, 23, 256), (24, 30, 512)]
 """Layers of VGG16 in each stage, and the channels of the pool before it."""
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
 """Of ImageNet, as DISTS subtracts and divides."""
 
 
@@ -86,7 +88,8 @@ class _Lpips(nn.Module):
         return torch.stack(each).sum()
 
     def _outputs(self, image: Tensor) -> list[Tensor]:
-        x, outputs = self.scaling(2 * image - 1), []
+        x = self.scaling(2 * image - 1)
+        outputs = []
         for number, layer in enumerate(self.features):
             x = layer(x)
             if number in LPIPS_TAPS:
@@ -113,13 +116,15 @@ class _Dists(DISTSNetwork):  # type: ignore[misc]
 class Lpips(Perceptual):
     """Scores images by LPIPS on AlexNet (Zhang et al., CVPR 2018)."""
 
-    settings, build = LpipsSettings, _Lpips
+    settings = LpipsSettings
+    build = _Lpips
 
 
 class Dists(Perceptual):
     """Scores images by DISTS (Ding et al., TPAMI 2020)."""
 
-    settings, build = DistsSettings, _Dists
+    settings = DistsSettings
+    build = _Dists
 
 
 def _shipped(name: str) -> Path:

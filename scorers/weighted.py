@@ -24,7 +24,8 @@ _VALID = '"yes/no", "1-5", "0-10" and the like, or {min = 0, max = 7}'
 
 def _scale(value: Any) -> str:
     if isinstance(value, Mapping) and value.keys() == {"min", "max"}:
-        low, high = value["min"], value["max"]
+        low = value["min"]
+        high = value["max"]
         if all(isinstance(end, int | float) for end in (low, high)):
             value = f"{low:g}-{high:g}"
     ends = bounds(value) if isinstance(value, str) else None

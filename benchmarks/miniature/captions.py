@@ -84,7 +84,8 @@ def measure_captions(settings: BenchSettings, say: Say) -> BenchPart:
 def _compared(right: Floats, wrong: Floats) -> tuple[Estimate, Estimate]:
     """Return the area, and the share of images whose right caption scores higher."""
     known = np.flatnonzero(~(np.isnan(right) | np.isnan(wrong)))
-    right, wrong = right[known], wrong[known]
+    right = right[known]
+    wrong = wrong[known]
     if not len(known):
         nothing = Estimate(None, None, 0, "nothing is scored")
         return nothing, nothing

@@ -161,10 +161,12 @@ def _of_scenes(
 
 def _parts(kind: str, rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
     """Return an answer with the corruption `kind`."""
-    before, goals = asked.scenes[:-1], asked.scenes[1:]
+    before = asked.scenes[:-1]
+    goals = asked.scenes[1:]
     match kind:
         case "wrong in both":  # text and image agree with each other and not with the query
-            k, edits = rng.randrange(len(goals)), rng.choice((1, 1, 2, 3))
+            k = rng.randrange(len(goals))
+            edits = rng.choice((1, 1, 2, 3))
             wrong = edited(rng, goals[k], split, edits)
             goals = (*goals[:k], wrong, *goals[k + 1 :])
         case "other text":
@@ -206,8 +208,10 @@ def _parts(kind: str, rng: random.Random, asked: MiniatureQuery, split: Split) -
 
 def _edited_part(rng: random.Random, parts: Parts, split: Split, text: bool) -> Parts:
     """Make one to three edits of the text, or the image, of one part."""
-    k, edits = rng.randrange(len(parts)), rng.choice((1, 1, 1, 2, 3))
-    told, shown = parts[k].told, parts[k].shown
+    k = rng.randrange(len(parts))
+    edits = rng.choice((1, 1, 1, 2, 3))
+    told = parts[k].told
+    shown = parts[k].shown
     if text and told is not None and told.scene is not None:
         if told.scene.background == NO_BACKGROUND:
             return parts
@@ -322,8 +326,11 @@ def _worn(rng: random.Random, image: Pillow.Image) -> Levels:
 
 def _displaced(rng: random.Random, image: Pillow.Image) -> Pillow.Image:
     """Turned, scaled and moved by a little around its centre, as a whole."""
-    angle, scale = rng.uniform(-0.08, 0.08), rng.uniform(0.93, 1.07)
-    cosine, sine, middle = scale * math.cos(angle), scale * math.sin(angle), SIDE / 2
+    angle = rng.uniform(-0.08, 0.08)
+    scale = rng.uniform(0.93, 1.07)
+    cosine = scale * math.cos(angle)
+    sine = scale * math.sin(angle)
+    middle = SIDE / 2
     x = middle - middle * (cosine + sine) + rng.uniform(-1.5, 1.5)
     y = middle - middle * (cosine - sine) + rng.uniform(-1.5, 1.5)
     return image.transform(

@@ -39,7 +39,8 @@ TWO = 2
 BATCH = 16
 Aims = tuple[float | None, float | None]
 """Least share of items of the right colour, and of whole scenes of two objects."""
-T2I_AIMS, NATIVE_AIMS = (0.97, 0.85), (0.80, 0.50)
+T2I_AIMS = (0.97, 0.85)
+NATIVE_AIMS = (0.80, 0.50)
 NO_AIMS = None, None
 
 
@@ -79,7 +80,8 @@ def measure_t2is(settings: BenchSettings, say: Say) -> BenchPart:
 
 def _asked(number: int, seed: int) -> tuple[Scene, ImageRequest]:
     """Draw a scene, and ask for it in words."""
-    objects, name = OBJECTS[number % len(OBJECTS)], f"artists {seed} {number}"
+    objects = OBJECTS[number % len(OBJECTS)]
+    name = f"artists {seed} {number}"
     scene = random_scene(random.Random(name), "test", objects, objects)
     words = description(scene, random.Random(name))
     return scene, ImageRequest(prompt=words, seed=1000 * seed + number)
@@ -173,7 +175,8 @@ def _drawn(
     documents: Documents, truths: Mapping[str, Scene]
 ) -> tuple[list[DrawnScene], int]:
     """Each image and what its text says; without either, a miss of the ground truth."""
-    drawn, missing = [], 0
+    drawn = []
+    missing = 0
     for id, document in documents.items():
         pairs = [] if document is None else pairs_of(document)
         told = _told(pairs[0].text) if pairs else None

@@ -77,7 +77,8 @@ class Edit:
             np.asarray(decode(i).resize((SIDE, SIDE)), np.float64)
             for i in (self.image, image)
         )
-        distance, half = np.abs(old - new), SIDE // 2
+        distance = np.abs(old - new)
+        half = SIDE // 2
         corners = [tuple(int(x - half / 2) for x in centre(place)) for place in kept]
         return float(np.mean([distance[y : y + half, x : x + half] for x, y in corners]))
 
@@ -91,7 +92,8 @@ def edits(settings: BenchSettings) -> list[Edit]:
 
 def measure_edits(settings: BenchSettings, say: Say) -> BenchPart:
     """The artist that sees an image against the one that reads the same words alone."""
-    asked, bars = edits(settings), list[Bar]()
+    asked = edits(settings)
+    bars = list[Bar]()
     for words in WORDS:
         values = {
             name: _drawn(name, asked, words, settings, say) for name in (EDITOR, BEST)

@@ -23,12 +23,17 @@ from plait.generators.base import WeightsName
 from plait.generators.errors import PlaitError, UsageError
 from plait.scorers.statistics.estimate import Estimate
 
-LVLM, T2IS, NATIVE = "qwen2-vl-7b", ("openjourney", "sdxl"), "anole"
-BEST, WEAKER = "openjourney", "openjourney-early"
+LVLM = "qwen2-vl-7b"
+T2IS = ("openjourney", "sdxl")
+NATIVE = "anole"
+BEST = "openjourney"
+WEAKER = "openjourney-early"
 """A T2I model, and an earlier checkpoint of its training, which must score lower."""
 EDITOR = "instruct-pix2pix"
 """A T2I model that draws from an image too, whose training began with BEST."""
-JUDGE, TRUTH, CLIP = "judge:mmie-score", "truth:answer", "clipscore"
+JUDGE = "judge:mmie-score"
+TRUTH = "truth:answer"
+CLIP = "clipscore"
 Say = Callable[[str], None]
 """Is given a line of progress."""
 

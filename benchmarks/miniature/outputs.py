@@ -43,7 +43,8 @@ from plait.scorers.truth.language import CAPTION_PROMPT, LEADS
 
 RANKS = 0.8
 """Least rank correlation of the judge with truth."""
-OUTLINE, ONE_IMAGE = f"{LVLM}+{BEST}@outline", f"{LVLM}+{BEST}"
+OUTLINE = f"{LVLM}+{BEST}@outline"
+ONE_IMAGE = f"{LVLM}+{BEST}"
 EARLIER = f"{LVLM}+{WEAKER}@outline"
 SYSTEMS = (
     *(NATIVE, OUTLINE, ONE_IMAGE),
@@ -193,7 +194,9 @@ def blindness_table(made: Sequence[ControlCheck]) -> ResultTable:
     controls = list(dict.fromkeys(check.control for check in made))
     cells = {}
     for check in made:
-        above, below, n = check.above, check.below, check.difference.n
+        above = check.above
+        below = check.below
+        n = check.difference.n
         blind = " blind" if check.order == "blind" else ""
         text = f"{above}/{n - above - below}/{below}{blind}" if n else "-"
         cells[check.control, check.scorer] = text
@@ -251,7 +254,8 @@ def measure_systems(settings: BenchSettings, say: Say) -> Sequence[BenchPart]:
 # ------------------------------------------------------------------ critics and outlines
 
 
-LOOKS_AGAIN, DRAWS_ONCE = f"{LVLM}+{WEAKER}@critic", f"{LVLM}+{WEAKER}"
+LOOKS_AGAIN = f"{LVLM}+{WEAKER}@critic"
+DRAWS_ONCE = f"{LVLM}+{WEAKER}"
 CRITIC = {"question": CAPTION_PROMPT, "answer": f"{LEADS[0]} {{}}.", "threshold": 0.9}
 """The mini LVLM has learnt to describe images, and not to answer by yes or no."""
 _TAKEN = ("images", "discarded", "seconds", "tokens")
@@ -259,7 +263,8 @@ _TAKEN = ("images", "discarded", "seconds", "tokens")
 
 def measure_critic(settings: BenchSettings, say: Say) -> BenchPart:
     """What a critic, and an outline, do for a weak T2I model, and what they take."""
-    systems, scorers = (DRAWS_ONCE, EARLIER, LOOKS_AGAIN), ("truth:match", TRUTH)
+    systems = (DRAWS_ONCE, EARLIER, LOOKS_AGAIN)
+    scorers = ("truth:match", TRUTH)
     run = settings.run("critic", systems, scorers, say, composition={"critic": CRITIC})
     return critic_part(RunScores.of(run))
 
@@ -269,7 +274,8 @@ def critic_part(scores: RunScores) -> BenchPart:
     pairs = ((LOOKS_AGAIN, EARLIER), (EARLIER, DRAWS_ONCE))
     scorers = [name for name in ("truth:match", TRUTH) if name in scores.values]
     bars = [_difference_bar(scores, s, *pair) for pair in pairs for s in scorers]
-    board, rows = scores.board, dict[str, list[str]]()
+    board = scores.board
+    rows = dict[str, list[str]]()
     for measure in _TAKEN:
         for system, answers, amount in board.grouped(board.is_answer, ("system",), measure):
             rows.setdefault(system, [system, f"{answers:,}"]).append(
@@ -289,7 +295,8 @@ Scores = Sequence[float | None]
 
 def measure_corruptions(settings: BenchSettings, say: Say) -> BenchPart:
     """Rank correlation over damaged answers to queries of the test split."""
-    judge, truth = settings.scorer(JUDGE), settings.scorer(TRUTH)
+    judge = settings.scorer(JUDGE)
+    truth = settings.scorer(TRUTH)
     rng = random.Random(f"damaged {settings.seed}")
     answers = [damaged(rng, "test") for _ in range(settings.scenes)]
     pairs = [(sample_of(a.query), document_of(rng, a)) for a in answers]
@@ -333,5 +340,6 @@ def _ranks(judged: Sequence[float], truths: Sequence[float]) -> Estimate:
     if not judged:
         return Estimate(None, None, 0, "nothing is scored")
     weights = bootstrap_weights([f"answer {i}" for i in range(len(judged))])
-    x, y = np.array(judged, dtype=np.float64), np.array(truths, dtype=np.float64)
+    x = np.array(judged, dtype=np.float64)
+    y = np.array(truths, dtype=np.float64)
     return replace(estimated(spearman, x, y, weights, len(judged)), n=len(judged))

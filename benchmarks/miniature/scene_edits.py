@@ -72,7 +72,8 @@ def one_more(scene: Scene, rng: random.Random) -> Scene | None:
     """With another item at a free place; None in a full scene."""
     if not (free := free_places(scene)):
         return None
-    size, colour = rng.choice([*SIZES]), rng.choice([*COLOURS])
+    size = rng.choice([*SIZES])
+    colour = rng.choice([*COLOURS])
     new = SceneItem(rng.choice(free), size, colour, rng.choice(SHAPES))
     return Scene.of(scene.background, [*scene.items, new])
 

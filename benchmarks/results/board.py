@@ -69,8 +69,10 @@ PENALTY: PartKind = "penalty"
 """The criterion under which what is taken off a judge's score stands."""
 
 
-DONE, SCORED = OutcomeName.DONE, OutcomeName.SCORED
-MISSING, NO_DOCUMENT = OutcomeName.MISSING, OutcomeName.NO_DOCUMENT
+DONE = OutcomeName.DONE
+SCORED = OutcomeName.SCORED
+MISSING = OutcomeName.MISSING
+NO_DOCUMENT = OutcomeName.NO_DOCUMENT
 
 
 def outcome_of(outcome: Outcome[Any] | None) -> tuple[OutcomeName, str, str]:

@@ -30,7 +30,10 @@ Read = Callable[[Image], bytes]
 QUERIES = 6
 _IMAGES = 4
 """Of an answer, at most."""
-_TILE, _GAP, _LINE, _MARGIN = 160, 8, 18, 180
+_TILE = 160
+_GAP = 8
+_LINE = 18
+_MARGIN = 180
 """Of the one image, in pixels: an image's side, the room between two, a line of text, and
 what stands left of the images where rows have names."""
 
@@ -97,7 +100,8 @@ class ContactSheet:
         return self.margin + len(self.columns) * self.column_width, height
 
 
-_HEAD, _ROW = 2 * _LINE + _GAP, _TILE + _LINE + _GAP
+_HEAD = 2 * _LINE + _GAP
+_ROW = _TILE + _LINE + _GAP
 """Height of what stands above a query's images, and of one row of these, in pixels."""
 
 
@@ -114,7 +118,9 @@ class FirstAnswers:
     @classmethod
     def of(cls, board: Board, keys: Collection[str]) -> FirstAnswers:
         """Return those of the queries with these keys."""
-        images, outcomes, texts = {}, {}, {}
+        images = {}
+        outcomes = {}
+        texts = {}
         for e in board.reading(keys):
             if e.repeat != 0:
                 continue
@@ -191,8 +197,10 @@ def furthest_apart(
 def draw_sheet(sheet: ContactSheet, read: Read) -> Pillow.Image:
     """Return the whole sheet as one image; ImageError where one of it cannot be read."""
     width, height = sheet.size
-    canvas, font = Pillow.new("RGB", (width, height), "white"), ImageFont.load_default(14)
-    draw, column = ImageDraw.Draw(canvas), sheet.column_width
+    canvas = Pillow.new("RGB", (width, height), "white")
+    font = ImageFont.load_default(14)
+    draw = ImageDraw.Draw(canvas)
+    column = sheet.column_width
 
     def write(x: int, y: int, text: str, room: int, colour: str = "black") -> None:
         text = printable(text)

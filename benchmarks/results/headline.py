@@ -66,11 +66,15 @@ def headline_table(board: Board) -> ResultTable:
 
 
 def _column(board: Board, scorer: Scorer) -> tuple[TableColumn, list[TableCell]]:
-    rows, place = ranked(board), [system.name for system in board.systems]
+    rows = ranked(board)
+    place = [system.name for system in board.systems]
     average = headline(rows, scorer.name)
     means = [row["scores"][scorer.name][average] for row in rows]
-    tied, sizes = _tied(board, scorer), {cell["n"] for cell in means}
-    form, k, cells = NumberForm.of(scorer.scale), board.scorers.index(scorer), []
+    tied = _tied(board, scorer)
+    sizes = {cell["n"] for cell in means}
+    form = NumberForm.of(scorer.scale)
+    k = board.scorers.index(scorer)
+    cells = []
     for name, plain in zip((row["system"] for row in rows), means, strict=True):
         # A figure of a set has no answers that are worse than others.
         worst = f"#order=worst&scorer={k}&system={place.index(name)}"
@@ -97,7 +101,8 @@ def _tied(board: Board, scorer: Scorer) -> set[str]:
     known = [r for r in rows if place(r) < math.inf and not is_reference(r["system"])]
     if not known:
         return set()
-    best, worse = min(known, key=place)["system"], set()
+    best = min(known, key=place)["system"]
+    worse = set()
     for one in differences(board):
         if one["scorer"] == scorer.name and best in (one["a"], one["b"]) and one["ci95"]:
             sign = 1 if (one["a"] == best) == (scorer.direction == "higher") else -1
@@ -150,7 +155,8 @@ def furthest_apart(board: Board, keys: Collection[str]) -> Apart | None:
         highest = np.fmax.reduce(values, axis=1, initial=-np.inf)
         spread = highest - np.fmin.reduce(values, axis=1, initial=np.inf)
         if (spread > 0).any():
-            at, form = int(spread.argmax()), NumberForm.of(scorer.scale)
+            at = int(spread.argmax())
+            form = NumberForm.of(scorer.scale)
             ends = (int(end(values[at])) for end in (np.nanargmax, np.nanargmin))
             scores = {names[columns[j]]: form.number(float(values[at, j])) for j in ends}
             return Apart(shown[at], scorer.name, scores)

@@ -56,7 +56,8 @@ from plait.scorers.statistics.means import (
 )
 
 COUNTS = ("planned", *DOCUMENT_OUTCOMES, *(name.of_scores for name in SCORE_OUTCOMES))
-FIXED, MICRO = "avg_fixed", "avg_micro"
+FIXED = "avg_fixed"
+MICRO = "avg_micro"
 AVERAGES = {FIXED: "fixed weights", MICRO: "per query"}
 _NAMED = {"planned": "answers", "missing": "not made"}
 HEADINGS = {
@@ -274,7 +275,8 @@ def _counts(
     scorers: Iterable[str],
     planned: int | None = None,
 ) -> dict[str, int]:
-    tally, asked = Counter[tuple[str, str]](), 0
+    tally = Counter[tuple[str, str]]()
+    asked = 0
     for group in groups:
         tally.update(board.tallies[system, *group])
         asked += len(board.groups[group]) * board.rounds
@@ -370,7 +372,8 @@ def ranked_table(board: Board, scorer: Scorer) -> ResultTable:
     rank; equal systems share a rank.
     """
     rows = ranked(board, scorer)
-    average, place = headline(rows, scorer.name), placing(rows, scorer)
+    average = headline(rows, scorer.name)
+    place = placing(rows, scorer)
     places = [math.inf if is_reference(row["system"]) else place(row) for row in rows]
     ranks = ("" if p == math.inf else 1 + sum(q < p for q in places) for p in places)
     columns = [_texts("#", ranks, numeric=True), _systems(rows)]
@@ -501,7 +504,8 @@ def settings_table(stages: Sequence[StageSpec]) -> ResultTable:
     for s in stages:
         known = (f"{k} {v}" for k, v in s.settings.items() if v not in (None, ""))
         seeds = ["seeded by the run's seed and the query"] if s.seeded else []
-        model, settings = s.identity or s.target, ", ".join([*known, *seeds])
+        model = s.identity or s.target
+        settings = ", ".join([*known, *seeds])
         lines.append([s.name, s.kind.value, model, str(s.weights or ""), settings])
     head = ["stage", "kind", "model", "weights", "settings"]
     return ResultTable.of("Settings", head, lines, numeric=False)
@@ -518,7 +522,8 @@ def outcomes_table(board: Board) -> ResultTable:
         link, count = f"#outcome={i}", group.counts
         own = ((count[n], f"{link}&system={names.index(n)}") for n in shown)
         cells = [TableCell(f"{n:,}" if n else "", link=to) for n, to in own]
-        total, outcome = TableCell(f"{count.total():,}", link=link), group.outcome
+        total = TableCell(f"{count.total():,}", link=link)
+        outcome = group.outcome
         words = (group.scorer or "answers", outcome.replace("_", " "), group.reason)
         lines.append([*map(TableCell, words), total, *cells])
     counts = (TableColumn(name, numeric=True) for name in ("all", *shown))

@@ -49,7 +49,8 @@ class PairedMeans:
     def of(cls, first: Floats, second: Floats, scale: str) -> PairedMeans:
         """Return the means of (queries,) scores in one order; NaN for no score."""
         both = ~np.isnan(first) & ~np.isnan(second)
-        differences, ends = paired(first[both], second[both]), ends_of(scale)
+        differences = paired(first[both], second[both])
+        ends = ends_of(scale)
         return cls(
             scale=scale,
             first=mean(first[both], ends),
@@ -111,7 +112,8 @@ class SystemComparison(Mapping[str, PairedMeans]):
         means = {}
         for name in scorers or single:
             columns = board.values[name].T
-            one, other = columns[names.index(first)], columns[names.index(second)]
+            one = columns[names.index(first)]
+            other = columns[names.index(second)]
             means[name] = PairedMeans.of(one, other, single[name].scale)
         return cls(first, second, means, {name: single[name].direction for name in means})
 

@@ -45,7 +45,8 @@ def weights_of(keys: Sequence[str]) -> Floats:
 
 def means_of(weights: Floats, values: Floats) -> Floats:
     """Return (draws, systems) means of `values` (queries, systems), NaN for no value."""
-    known, filled = ~np.isnan(values), np.nan_to_num(values)
+    known = ~np.isnan(values)
+    filled = np.nan_to_num(values)
     with np.errstate(invalid="ignore", divide="ignore"):
         means: Floats = (weights @ filled) / (weights @ known)
     return means
@@ -140,7 +141,8 @@ class Rankings:
             yield self._correlation_table()
 
     def _rank_table(self) -> ResultTable:
-        whole, mean = NumberForm(0), NumberForm(1)
+        whole = NumberForm(0)
+        mean = NumberForm(1)
         names = ("mean rank", *(s.name for s in self.series))
         order = sorted(self.systems, key=lambda s: self.mean_ranks[s].value or 0.0)
         rows = [
@@ -156,7 +158,8 @@ class Rankings:
         return ResultTable.of("Ranks", ["system", *columns], rows, notes)
 
     def _correlation_table(self) -> ResultTable:
-        names, form = [s.name for s in self.series], NumberForm(2)
+        names = [s.name for s in self.series]
+        form = NumberForm(2)
 
         def cell(i: int, j: int) -> TableCell:
             if i == j:

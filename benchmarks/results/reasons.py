@@ -162,7 +162,8 @@ def most_frequent(
 
 
 def _texts(reason: Mapping[str, Any]) -> tuple[str, str, str]:
-    count, text = f"{reason['count']:,}", str(reason["reason"])
+    count = f"{reason['count']:,}"
+    text = str(reason["reason"])
     if not reason["outcome"]:
         return count, "", f"{text} of {reason['kinds']:,} kinds"
     kind = str(reason["outcome"]).replace("_", " ")

@@ -90,7 +90,8 @@ class TableCell:
         cls, estimate: Estimate, form: NumberForm, *, counted: bool = False, **looks: Any
     ) -> TableCell:
         """Return an estimate, with its interval behind it and, where `counted`, its n."""
-        ends, value = form.interval(estimate.ci95), estimate.value
+        ends = form.interval(estimate.ci95)
+        value = estimate.value
         if value is not None:
             low, high = estimate.ci95 or (value, value)
             looks["span"] = low, value, high
@@ -218,7 +219,9 @@ class ResultTable:
 
     def _grids(self, room: int) -> Iterator[RenderableType]:
         """The rows in a terminal; columns without room stand below the others."""
-        columns, used, best = list[GridColumn](), list[int](), self.best
+        columns = list[GridColumn]()
+        used = list[int]()
+        best = self.best
         for j, column in enumerate(self.columns):
             # Text flows; words and numbers are never broken, and names of rows only where
             # names may be.
@@ -238,7 +241,8 @@ class ResultTable:
             used.append(2 + least)
             if len(columns) > 1 and sum(used) > room:
                 yield from (_grid(columns, room), Text())
-                columns, used = columns[:1], [used[0], used[-1]]
+                columns = columns[:1]
+                used = [used[0], used[-1]]
             side: JustifyMethod = "right" if self.right[j] else "left"
             columns.append(GridColumn(head, side, cells, least, widest))
         yield _grid(columns, room)

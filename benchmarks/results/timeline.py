@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 MOST_LANES = 24
 """More workers than this at a time are drawn as one lane for each stage."""
 _COLUMNS = 300
-_LEAST_SHARE, _MOST_NAMED = 0.01, 4
+_LEAST_SHARE = 0.01
+_MOST_NAMED = 4
 _PARTS = {
     "load_bound_s": "waiting for models to load",
     "wait_bound_s": "with no work for any worker",
@@ -78,7 +79,8 @@ def show_times(root: AnyPath, console: Console) -> None:
 
 def words_of(summary: Mapping[str, Any]) -> list[str]:
     """Return where the time went, the longest parts first, and what was idle."""
-    whole, held = summary["seconds"], summary["held_hours"]
+    whole = summary["seconds"]
+    held = summary["held_hours"]
     if summary["bounding"] is None:
         return [f"No worker computed anything in {duration(whole)}."]
     parts = {f"limited by {n}": use["bound_s"] for n, use in summary["stages"].items()}
@@ -92,7 +94,8 @@ def words_of(summary: Mapping[str, Any]) -> list[str]:
     time = f"Time: {duration(whole)}, of which {', '.join(texts)}."
     if held <= 0:
         return [time, "All work was done by endpoints."]
-    idle, loading = summary["idle_hours"], summary["load_hours"]
+    idle = summary["idle_hours"]
+    loading = summary["load_hours"]
     return [
         time,
         f"Workers held {held:,.3g} {summary['hours_unit']}-hours, of which "
@@ -122,10 +125,12 @@ def lanes_of(sessions: Sequence[Session]) -> dict[str, Shares]:
 
     Many workers are one lane for each stage.
     """
-    total, at = sum(max(1, s.end) for s in sessions), 0
+    total = sum(max(1, s.end) for s in sessions)
+    at = 0
     lanes: dict[tuple[str, str], Shares] = defaultdict(lambda: np.zeros((5, _COLUMNS)))
     for session in sessions:
-        grid, number = Grid(-at, total - at, _COLUMNS), Counter[str]()
+        grid = Grid(-at, total - at, _COLUMNS)
+        number = Counter[str]()
         for worker in session.workers:
             number[worker.stage] += 1
             label = f"{worker.stage} #{number[worker.stage]} on {worker.place}"

@@ -69,7 +69,8 @@ def checks(board: Board) -> list[ControlCheck]:
     names = [s.name for s in board.systems]
     if TRUTH not in names:
         return []
-    truth, values = names.index(TRUTH), board.values
+    truth = names.index(TRUTH)
+    values = board.values
     return [
         compared(s.name, s.scale, name, values[s.name][:, truth], values[s.name][:, i])
         for s in board.scorers
@@ -85,7 +86,8 @@ def compared(
 
     Both are (queries,), NaN for a query without a score.
     """
-    difference, ends = _difference(truth, made, scale), ends_of(scale)
+    difference = _difference(truth, made, scale)
+    ends = ends_of(scale)
     both = np.flatnonzero(~np.isnan(difference)).tolist()
     return ControlCheck(
         scorer=scorer,
@@ -101,7 +103,8 @@ def compared(
 
 def _difference(truth: Floats, made: Floats, scale: str) -> Floats:
     """`truth - made`, 0 where sums of the same numbers in another order may differ so."""
-    ends, sizes = bounds(scale), np.maximum(np.abs(truth), np.abs(made))
+    ends = bounds(scale)
+    sizes = np.maximum(np.abs(truth), np.abs(made))
     size = ends[1] - ends[0] if ends else np.nanmax(sizes, initial=0.0)
     with np.errstate(over="ignore"):
         difference = truth - made

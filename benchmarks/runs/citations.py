@@ -55,7 +55,8 @@ def tables() -> Mapping[str, Mapping[str, Any]]:
 
 def bibtex(results: RunResults) -> str:
     """Return the entries of a run as BibTeX, below what each of them is cited for."""
-    about, cited = results.about, citations_of(results)
+    about = results.about
+    cited = citations_of(results)
     keys = dict.fromkeys([PLAIT, *(key for one in cited for key in one.keys)])
     lines = [f"{len(keys)} entries of what the run used."]
     if about.weights in ("tiny", "dummy", "mini"):

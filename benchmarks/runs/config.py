@@ -341,7 +341,9 @@ def anchored(config: RunConfig) -> RunConfig:
 def _absolute_data(data: str) -> str:
     scheme, colon, place = data.partition(":")
     if data_prefix(data) in (None, "hf"):
-        scheme, colon, place = "", "", data
+        scheme = ""
+        colon = ""
+        place = data
     named = place == "sample" or place.startswith("hf:")
     if named or is_miniature(data) or is_function(data):
         return data

@@ -238,7 +238,8 @@ class Experiment:
         """
         if self.config.answers or self._held_answers:
             return None
-        about, rows = self.results_about(), self.data_rows
+        about = self.results_about()
+        rows = self.data_rows
         return CurrentResults.of(self.config.root, self.plan, about, rows)
 
     @property
@@ -250,7 +251,8 @@ class Experiment:
 
     def results_about(self) -> RunAbout:
         """Return what the results say of the run besides their tables."""
-        config, task = self.config, self.task
+        config = self.config
+        task = self.task
         models = models_of(config)
         settings = {s.name: scorer_settings(s.name, config, models) for s in self.scorers}
         judges = [s for s in self.scorers if isinstance(s, ChatJudge) and s.texts]
@@ -299,7 +301,8 @@ def judges_of_comparisons(root: AnyPath) -> dict[str, Any]:
     for path in matching(root / COMPARE, f"*/{MANIFEST}"):
         with suppress(OSError, LookupError, TypeError, ValueError, ImportError):
             about = json.loads(path.read_text())
-            judge, stage = about["judge"], about["judge_stage"]
+            judge = about["judge"]
+            stage = about["judge_stage"]
             if is_custom(judge) and not any(name.endswith(stage) for name in judges):
                 asked = (judge, about["judge_weights"], about["judge_settings"])
                 spec = custom_spec(*asked, [Kind.DRAFT])
@@ -612,7 +615,8 @@ def reopen(
     unless `choices` say what is to become of that.
     """
     manifest = read_manifest(root)
-    known, ids = manifest.get("identities", {}), manifest.get("ids")
+    known = manifest.get("identities", {})
+    ids = manifest.get("ids")
     config = former_config(root, manifest, changes)
     refuse_settings_of_nothing(config)
     task, given = read_task(config)
@@ -677,7 +681,8 @@ def other_given_answers(
     """Name systems whose answers, which the data hold, have changed since the run."""
     if data.asked is None or choices.remake:
         return
-    then, now = manifest.get(GIVEN, {}), experiment.given_answers(data.asked)
+    then = manifest.get(GIVEN, {})
+    now = experiment.given_answers(data.asked)
     for name in then.keys() & now.keys():
         if then[name] != now[name]:
             yield (
@@ -692,5 +697,6 @@ def superseded(experiment: Experiment, store: Store) -> list[Supersession]:
     root = experiment.config.root
     if not is_run(root):
         return []
-    plan, recorded = experiment.plan, RecordedStages(read_manifest(root))
+    plan = experiment.plan
+    recorded = RecordedStages(read_manifest(root))
     return recorded.superseded(plan.stages, store, plan.scorers)

@@ -41,7 +41,8 @@ WITH_TASK = ("eval-results",)
 """Of these, those that call a result by a name that the user gives."""
 _OF_ALL_REPEATS = ("parquet", "every-eval-ever")
 _IMAGES = pa.list_(IMAGE)
-_TEXT, _NUMBER = pa.string(), pa.int64()
+_TEXT = pa.string()
+_NUMBER = pa.int64()
 _SCORE = {"scorer": _TEXT, "outcome": _TEXT, "value": pa.float64(), "reason": _TEXT}
 _SCORES = pa.list_(pa.struct(list(_SCORE.items())))
 _SCHEMA = pa.schema(
@@ -120,7 +121,8 @@ def _documents(
 ) -> Iterator[tuple[Query, Document, QueryAnswer]]:
     """Return the answers that are there."""
     for answer in answers:
-        sample, document = answer.query.sample, answer.document
+        sample = answer.query.sample
+        document = answer.document
         if isinstance(sample, Query) and document is not None:
             yield sample, document, answer
 

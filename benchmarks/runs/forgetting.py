@@ -136,7 +136,8 @@ def forget(
         results = RunResults.at(root)
         about = about_without(results.about, forgotten.systems, forgotten.scorers)
         new = _manifest_without(root, manifest, forgotten, about)
-        config, digest = new["config"], new[RUN_DIGEST]
+        config = new["config"]
+        digest = new[RUN_DIGEST]
         about = replace(about, config=config, run_digest=digest, data=new["data"])
         forget_rows(results, forgotten.systems, forgotten.scorers, about)
         unused = _forget_comparisons(root, forgotten.systems)
@@ -175,7 +176,8 @@ def _manifest_without(
     data = dict(manifest.get("data", {}))
     if places := _without_keys(data.pop("answers", {}), labels):
         data["answers"] = places
-    stages, usage = manifest.get("stages", {}), manifest.get("usage", {})
+    stages = manifest.get("stages", {})
+    usage = manifest.get("usage", {})
     both = ((new["systems"], about.systems), (new["scorers"], about.scorers))
     # Results may be older than the run, whose further systems and scorers need stages too.
     if all({*now} == {facts["name"] for facts in there} for now, there in both):

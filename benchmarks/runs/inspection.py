@@ -62,7 +62,9 @@ class _Inspection:
     def __init__(
         self, results: RunResults, prompts: Mapping[str, Row], records: Mapping[str, Row]
     ) -> None:
-        self._results, self._prompts, self._records = results, prompts, records
+        self._results = results
+        self._prompts = prompts
+        self._records = records
 
     @classmethod
     def of(cls, results: RunResults, rows: Sequence[Row]) -> _Inspection:
@@ -124,7 +126,8 @@ class _Inspection:
 
 
 def _score(score: Row) -> Iterator[str]:
-    outcome, value = score["outcome"], score["value"]
+    outcome = score["outcome"]
+    value = score["value"]
     if value is not None:
         yield f"  {score['scorer']}: done, {value:z.4g}"
         yield f"    {score['detail'] or '{}'}"

@@ -20,7 +20,8 @@ from plait.generators.buckets import AnyPath, matching
 from plait.generators.errors import UsageError
 from plait.generators.packs import PackPath
 
-INTACT, DAMAGED = 0, 1
+INTACT = 0
+DAMAGED = 1
 _MOST_KEYS = 5
 
 

@@ -128,7 +128,8 @@ def _other_values(
         if then[name] != now[name]:
             yield f"{name} is {now[name]}, but {then[name]} in the run"
     for name in before.answers.keys() & config.answers.keys():
-        there, here = before.answers[name], config.answers[name]
+        there = before.answers[name]
+        here = config.answers[name]
         if there != here:
             yield f"answers of {name} are at {here}, but at {there} in the run"
     yield from changed_answers(manifest.get("data"), task.about)

@@ -119,7 +119,8 @@ def _refuse_other_run(results: RunResults, noted: Mapping[str, Any]) -> None:
     about = results.about
     if _is_same(about.run_digest, noted.get(RUN_DIGEST)):
         return
-    config, data = noted.get("config", {}), noted.get("data", {})
+    config = noted.get("config", {})
+    data = noted.get("data", {})
     known = {recorded_digest(facts)[:12] for facts in noted.get("stages", {}).values()}
     known |= {f.name.rpartition("-")[2] for f in stage_folders(results.root)}
     stays = (

@@ -117,7 +117,8 @@ class _Copy:
     # -------------------------------------------------------------------------- tables
 
     def _copy_table(self, name: str, temporary: Path) -> dict[str, Any]:
-        file, rows = temporary / f"{name}.parquet", 0
+        file = temporary / f"{name}.parquet"
+        rows = 0
         with pq.ParquetWriter(
             file, TABLES[name], compression="zstd", write_page_checksum=True
         ) as writer:
@@ -219,7 +220,8 @@ class _Copy:
 
     def _copy_records(self) -> dict[str, str]:
         """Copy the records of all stages; return where the copy of each part is."""
-        root, copied = self.results.root, dict[str, str]()
+        root = self.results.root
+        copied = dict[str, str]()
         stores = [root, *_folders(root / _COMPARISONS)]
         for store in stores:
             below = "" if store == root else f"{_COMPARISONS}/{store.name}/"

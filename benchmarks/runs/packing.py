@@ -117,7 +117,8 @@ def pack_page(
                 write_page_alone(*about, int(most_mb * _MB), copy.queries, show)
         except PageTooLarge as error:
             done, total = images
-            whole, every = error.size / _MB * total / max(1, done), len(copy.results.heads)
+            whole = error.size / _MB * total / max(1, done)
+            every = len(copy.results.heads)
             shown = min(limit_of(copy.queries) or every, every)
             fewer = max(1, math.floor(0.9 * shown * most_mb / whole))
             raise UsageError(
@@ -152,7 +153,8 @@ def _copied(
     records: bool = False,
 ) -> Iterator[_CopiedRun]:
     """A copy beside `target`, as large as it; with images of the queries shown alone."""
-    results, manifest = open_results(root), read_manifest(root)
+    results = open_results(root)
+    manifest = read_manifest(root)
     portable = Portable.of(root, manifest)
     manifest = portable.about(manifest)
     if not records:
@@ -238,7 +240,8 @@ def _add(pack: zipfile.ZipFile, path: Path, name: str) -> None:
 
 
 def _say(console: Console, what: str, target: Path, copy: _CopiedRun) -> None:
-    size, results = target.stat().st_size / _MB, copy.results
+    size = target.stat().st_size / _MB
+    results = copy.results
     console.print(
         f"{what:<12}{target} ({size:,.1f} MB): {len(results.systems)} systems, "
         f"{len(results.heads):,} queries"

@@ -158,7 +158,8 @@ class RunPlan:
         settled = None if remake or shard else experiment.current_results()
         if settled is not None and not settled.is_complete():
             settled = None
-        most, counted = len(experiment.samples), 0
+        most = len(experiment.samples)
+        counted = 0
         # Trimming halves the numbers of queries that may fit until one is left.
         in_all = most * (1 + _OF_ALL.bit_length() // 2)
 
@@ -227,7 +228,8 @@ class RunPlan:
     @property
     def extent(self) -> str:
         """How many documents, queries, systems and repeats, in words."""
-        made, plan = self.experiment, self.plan
+        made = self.experiment
+        plan = self.plan
         selection = f" ({made.selection})" if made.selection else ""
         if self.shard is not None:
             selection = f" (shard {self.shard} of {len(made.samples):,})"
@@ -263,7 +265,8 @@ class RunPlan:
     @property
     def kept_images(self) -> str:
         """How many images of the data the run's results will hold copies of."""
-        known, size = IdTable(), 0
+        known = IdTable()
+        size = 0
         valid = (query for query in self.experiment.samples if isinstance(query, Query))
         for image in (image for query in valid for image in query.images):
             if image.digest not in known:
@@ -432,7 +435,8 @@ def _within_budget(
 
     Queries that the run directory holds already stay.
     """
-    most, hours = len(experiment.samples), options.budget_hours
+    most = len(experiment.samples)
+    hours = options.budget_hours
     whole = limited_to(most)
     if hours is None:
         return whole
@@ -476,7 +480,8 @@ def over_budget(forecast: Forecast, hours: float, *, trim: bool = False) -> str:
 
 
 def _excess(forecast: Forecast, hours: float) -> str:
-    span, unit = forecast.hours, "GPU-hours" if forecast.on_gpus else "hours"
+    span = forecast.hours
+    unit = "GPU-hours" if forecast.on_gpus else "hours"
     return (
         f"the forecast is {span.mean:.3g} {unit} ({span.low:.3g} to {span.high:.3g}), more "
         f"than --budget-hours {hours:g}"

@@ -87,15 +87,20 @@ def settle_data(
 ) -> SettledData:
     """Return `task` as the run in `root`, called `run`, goes on with it under `config`."""
     before = former_config(root, manifest)
-    stored, now = stored_queries(root), data_rows(task)
+    stored = stored_queries(root)
+    now = data_rows(task)
     if stored is None:
         return _as_a_whole(before, manifest, config, task, now, choices, ids, run)
-    changes, asked = QueryChanges.of(stored, now), stored.ids
+    changes = QueryChanges.of(stored, now)
+    asked = stored.ids
     since = f"data {config.data} has changed since {run} was made"
-    gone, refusals, remarks = {*changes.gone}, list[str](), list[str]()
+    gone = {*changes.gone}
+    refusals = list[str]()
+    remarks = list[str]()
     if changes and choices.keep:
         kept = [*changes.changed, *gone]
-        task, gone = with_stored(task, stored, kept), set()
+        task = with_stored(task, stored, kept)
+        gone = set()
         now.update((id, stored.rows[id]) for id in kept)
         remarks.append(f"{changes}: kept as they were")
     elif changes and choices.remake:
@@ -153,7 +158,8 @@ def data_as_made(
         stored = None
     if kept and stored:
         task = with_stored(task, stored, kept)
-    now, ids = data_rows(task), manifest.get("ids")
+    now = data_rows(task)
+    ids = manifest.get("ids")
     if difference := other_data(config, config, manifest, task, now):
         raise UsageError(
             f"data {config.data} has changed since the run in {root} was made "
@@ -215,7 +221,8 @@ def other_data(
     The run's queries are compared as a whole. Manifests of earlier versions have no digest
     of them: there files are compared, and names of data where files have no digest either.
     """
-    then, here = data_digest(manifest), task.about.get("digest")
+    then = data_digest(manifest)
+    here = task.about.get("digest")
     if QUERIES in manifest:
         try:
             asked = selection(before, task, manifest.get("ids"))
@@ -250,7 +257,8 @@ def _place(sample: Query | Malformed) -> str:
 
 def refuse_changed_data(root: AnyPath, manifest: Mapping[str, Any], task: TaskSet) -> None:
     """UsageError where the run in `root` was asked other queries than `task` has."""
-    stored, now = stored_queries(root), data_rows(task)
+    stored = stored_queries(root)
+    now = data_rows(task)
     if stored is None:
         before = former_config(root, manifest)
         difference = other_data(before, before, manifest, task, now)

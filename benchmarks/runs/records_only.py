@@ -110,7 +110,8 @@ class StageRecords:
     @classmethod
     def of(cls, store: Store, spec: StageSpec) -> StageRecords:
         """Read the records of a stage, each once."""
-        outcomes, values = Counter[str](), list[float]()
+        outcomes = Counter[str]()
+        values = list[float]()
         missing = list[MissingValue]()
         for _, row in store.records(spec):
             outcomes[row.outcome] += 1

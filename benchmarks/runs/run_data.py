@@ -144,7 +144,8 @@ class ScorerVerdict:
         name, reason, fault = outcome_of(outcome)
         parts: Mapping[str, Any] = {}
         if isinstance(outcome, Result):
-            name, parts = OutcomeName.SCORED, outcome.value.parts
+            name = OutcomeName.SCORED
+            parts = outcome.value.parts
         elif isinstance(outcome, Unread):
             parts = outcome.parts
         value = score_value(outcome)
@@ -640,7 +641,8 @@ class RunData:
         return f"RunData({str(self.root)!r}: {asked}, {len(self.scorers)} scorers)"
 
     def _repr_html_(self) -> str:
-        table, answers = self.leaderboard.html, self._answers_html()
+        table = self.leaderboard.html
+        answers = self._answers_html()
         notes = "".join(missing_note(text) for text in self.damage)
         return heading(str(self.root)) + table + answers + notes
 

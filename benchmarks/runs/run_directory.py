@@ -54,7 +54,8 @@ def former_config(
     root: AnyPath, manifest: Mapping[str, Any], changes: Mapping[str, Any] | None = None
 ) -> RunConfig:
     """The configuration that the run at `root` was made with, with `changes` applied."""
-    former, own = manifest["config"], {"out": str(root)} | dict(changes or {})
+    former = manifest["config"]
+    own = {"out": str(root)} | dict(changes or {})
     values = merged(with_data_table(former), with_data_table(own))
     config = anchored(validated(RunConfig, values, ""))
     return config.with_rubrics(lambda rubric: rubric.or_copy_in(config.root))

@@ -102,7 +102,8 @@ async def images(body: ImageGenerationRequest, engine: Engine) -> Response:
     stage = engine.model.t2i
     assert stage is not None
     refuse_other_settings(body, stage)
-    seeds, began = seeds_of(body), time.perf_counter()
+    seeds = seeds_of(body)
+    began = time.perf_counter()
     made = await engine.answer(drawn(stage, body.prompt, seeds))
     seconds = time.perf_counter() - began
     reply = await asyncio.to_thread(images_reply, engine.model, made, seeds, seconds)

@@ -84,7 +84,8 @@ def _parts(message: ChatMessage) -> list[str | ImageUrl | ImageData]:
     """Segments know the order of text and images; `images` come after the text."""
     if message.segments is not None:
         return [segment.data for segment in message.segments]
-    content, images = message.content or (), message.images or ()
+    content = message.content or ()
+    images = message.images or ()
     if isinstance(content, str):
         return [content, *(part.image_url for part in images)]
     parts = (*content, *images)
@@ -161,7 +162,8 @@ class ChatReply:
         for number, segment in enumerate(self.made.value.segments):
             delta: dict[str, Any] = {}
             if isinstance(segment, Text):
-                delta["content"], gap = gap + segment.text, "\n"
+                delta["content"] = gap + segment.text
+                gap = "\n"
             else:
                 if self.format != "segments":
                     delta["images"] = [_part(segment) | {"index": number}]
@@ -192,7 +194,8 @@ class ChatReply:
 
     def _message(self) -> dict[str, Any]:
         """Text is always in `content`; images besides, unless `content` holds them."""
-        segments, images = self.made.value.segments, self.made.value.images
+        segments = self.made.value.segments
+        images = self.made.value.images
         message: dict[str, Any] = {"role": "assistant", "content": self.made.value.text}
         if images and self.format == "content":
             message["content"] = [_part(s) for s in segments]

@@ -41,7 +41,8 @@ class ServingEngine:
         self.room = RequestRoom(self.limits, self.metrics)
         self.error: Exception | None = None
         """Why the stages could not be loaded."""
-        self._on_loaded, self._on_failure = on_loaded, on_failure
+        self._on_loaded = on_loaded
+        self._on_failure = on_failure
         self._stages = LocalStages(
             patience_s=self.limits.batch_wait_s, on_batch=self.metrics.batch
         )
@@ -87,7 +88,8 @@ class ServingEngine:
         """RequestRefused while no requests are answered."""
         match self.status:
             case "loading":
-                message, wait = f"{self.model.name} is being loaded", _RETRY_WHILE_LOADING_S
+                message = f"{self.model.name} is being loaded"
+                wait = _RETRY_WHILE_LOADING_S
                 raise RequestRefused("not_ready", message, retry_after_s=wait)
             case "failed":
                 message = f"{self.model.name} cannot compute: {self.reason}"

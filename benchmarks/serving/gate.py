@@ -47,7 +47,8 @@ class RequestRoom:
     """
 
     def __init__(self, limits: ServingLimits, metrics: ServingMetrics) -> None:
-        self.limits, self.metrics = limits, metrics
+        self.limits = limits
+        self.metrics = metrics
         self.answered: deque[float] = deque(maxlen=_REMEMBERED)
         """When the last replies were sent."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -62,7 +63,8 @@ class RequestRoom:
             reason = f"the queue is full: {len(self._open)} requests are waiting"
             wait = self._until_there_is_room()
             raise RequestRefused("queue_full", reason, retry_after_s=wait)
-        self._loop, most_s = asyncio.get_running_loop(), self.limits.timeout_s
+        self._loop = asyncio.get_running_loop()
+        most_s = self.limits.timeout_s
         limit = asyncio.timeout(most_s)
         self._open[limit] = RequestRefused("timeout", f"no answer within {most_s:g} s")
         try:
@@ -105,14 +107,18 @@ class RequestGate:
     """ASGI middleware, so that nothing is read of a body that will be refused."""
 
     def __init__(self, app: ASGIApp, *, room: RequestRoom, key: str | None) -> None:
-        self._app, self._room, self._key = app, room, key
+        self._app = app
+        self._room = room
+        self._key = key
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it; those that compute take a place."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began, status, posted = time.perf_counter(), 0, scope["method"] == "POST"
+        began = time.perf_counter()
+        status = 0
+        posted = scope["method"] == "POST"
 
         async def seen(message: Message) -> None:
             nonlocal status
@@ -149,7 +155,8 @@ class RequestGate:
 
     async def _computed(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Have a request answered, unless its client leaves before."""
-        read, watching = 0, None
+        read = 0
+        watching = None
 
         async def departure() -> None:
             while (await receive())["type"] != "http.disconnect":

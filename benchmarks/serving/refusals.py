@@ -62,7 +62,8 @@ class RequestRefused(HTTPException):
     ) -> None:
         wait = None if retry_after_s is None else {"Retry-After": str(retry_after_s)}
         super().__init__(STATUS[code], message, wait)
-        self.code, self.param = code, param
+        self.code = code
+        self.param = param
 
     @property
     def reply(self) -> JSONResponse:

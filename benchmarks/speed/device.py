@@ -85,7 +85,8 @@ class Peak:
 def peak_memory() -> Iterator[Peak]:
     """Measure the peak inside; on a CPU it includes what was resident before."""
     gc.collect()
-    peak, devices = Peak(), range(torch.cuda.device_count())
+    peak = Peak()
+    devices = range(torch.cuda.device_count())
     for device in devices:
         torch.cuda.reset_peak_memory_stats(device)
     with contextlib.suppress(OSError):

@@ -192,7 +192,8 @@ class Figures:
     def __init__(self, speed: Speed, around: Surroundings) -> None:
         self.present: dict[str, Figure] = {}
         self.absent: dict[str, str] = {}
-        self._speed, self._around = speed, around
+        self._speed = speed
+        self._around = around
         parts = (self._throughput, self._latency, self._device, self._energy, self._cost)
         for name, value, unit, reason in chain.from_iterable(part() for part in parts):
             if around.server and name in _OF_THIS_PROCESS:
@@ -210,7 +211,8 @@ class Figures:
         return {"figures": figures, "absent": self.absent}
 
     def _throughput(self) -> Iterator[Entry]:
-        speed, sizes = self._speed, self._speed.image_sizes
+        speed = self._speed
+        sizes = self._speed.image_sizes
         megapixels = sum(width * height for width, height in sizes) / 1e6
         inputs, outputs = (
             speed.usage.get(f"{way}_tokens", 0.0) for way in ("input", "output")
@@ -228,7 +230,8 @@ class Figures:
             yield "total_token_throughput", speed.per_s(inputs + outputs), "tokens/s", ""
 
     def _latency(self) -> Iterator[Entry]:
-        speed, no_token = self._speed, self._no_token
+        speed = self._speed
+        no_token = self._no_token
         no_step = speed.reasons.get("steps") or self._no_step
         # The loop that Emu2 regresses vectors with makes no tokens.
         writes = self._around.kind is Kind.DRAFT
@@ -243,7 +246,8 @@ class Figures:
         yield "inter_token_latency", between, "ms", no_second
 
     def _device(self) -> Iterator[Entry]:
-        speed, around = self._speed, self._around
+        speed = self._speed
+        around = self._around
         memory = f"GiB, {around.memory_kind}"
         yield "peak_memory", speed.peak_memory_gib, memory, "the system does not tell"
         yield "load_time", around.load_s, "s", "the stage was loaded before"

@@ -56,7 +56,8 @@ def run(
     Raises:
         Exception: What the stage raised, once LoadGen has ended.
     """
-    loadgen, count = require(), len(inputs)
+    loadgen = require()
+    count = len(inputs)
     failures: list[Any] = []
     errors: list[Exception] = []
 
@@ -102,7 +103,8 @@ def _settings(
     loadgen: Any, scenario: Scenario, count: int, min_duration_s: float, per_s: float
 ) -> Any:
     single = scenario is Scenario.SINGLE_STREAM
-    settings, kinds = loadgen.TestSettings(), loadgen.TestScenario
+    settings = loadgen.TestSettings()
+    kinds = loadgen.TestScenario
     settings.scenario = kinds.SingleStream if single else kinds.Offline
     settings.mode = loadgen.TestMode.PerformanceOnly
     settings.min_duration_ms = int(min_duration_s * 1000)

@@ -145,7 +145,8 @@ def _loadgen_run(
 ) -> dict[str, Any]:
     """Run one scenario: Offline at the largest batch size, SingleStream one by one."""
     size = max(request.batches) if scenario is loadgen.Scenario.OFFLINE else 1
-    variant, least_s = Variant(scenario, stage, size), request.min_duration_s
+    variant = Variant(scenario, stage, size)
+    least_s = request.min_duration_s
     return loadgen.run(
         scenario, variant, inputs, min_duration_s=least_s, expected_per_s=per_s
     )

@@ -111,7 +111,8 @@ class Measurement:
         head += [f"x {self.speeds[0].variant}", "same answers", "failed"]
         rows = []
         for speed, figures in self._pairs:
-            ratio, used = self.ratio(speed), figures.present.get(BANDWIDTH)
+            ratio = self.ratio(speed)
+            used = figures.present.get(BANDWIDTH)
             made = (speed.per_s(speed.usage.get(n, 0.0)) * k for n, (_, k) in per.items())
             rows.append(
                 [

@@ -112,7 +112,8 @@ def measure(
     Operations are counted unless `uncounted` says why they cannot be. A variant that does
     not fit into the device's memory is left out, with a message on stderr.
     """
-    clock, meter = clock or Clock(), EnergyMeter()
+    clock = clock or Clock()
+    meter = EnergyMeter()
     pairs = [(variant, Speed(variant.name)) for variant in variants]
     fitting = [(v, s) for v, s in pairs if _fits(v, inputs, s, clock)]
     for variant, speed in rounds * fitting:
@@ -146,14 +147,16 @@ def _round(
     variant: Variant, inputs: Sequence[Any], speed: Speed, clock: Clock, meter: EnergyMeter
 ) -> None:
     """Time one round, its calls, and the tokens, steps and requests inside of them."""
-    tokens, steps = TokenTimes(speed, clock.now), StepTimes(speed, clock)
+    tokens = TokenTimes(speed, clock.now)
+    steps = StepTimes(speed, clock)
     exchanges = ExchangeTimes(clock.now)
     outcomes: list[Outcome[Any]] = []
     with ExitStack() as stack:
         for watch in (tokens, steps, exchanges):
             stack.enter_context(watch.watching())
         synchronise()
-        before, began = meter.joules(), clock.now()
+        before = meter.joules()
+        began = clock.now()
         for batch in variant.batches(inputs):
             tokens.begin()
             mark = clock.mark()
@@ -195,5 +198,6 @@ def _count(
         else:
             speed.flops_reason = uncounted
             variant.compute(first)
-    speed.weight_bytes, speed.parameters = traffic.bytes, traffic.parameters
+    speed.weight_bytes = traffic.bytes
+    speed.parameters = traffic.parameters
     speed.dtype = traffic.dtype

@@ -79,7 +79,8 @@ class AnoleLoop(OneByOne[AnoleDraft]):
 
     def _write(self, track: AnoleTrack, generator: torch.Generator) -> None:
         """One run of text, up to an image's beginning or the end."""
-        penalty, vocabulary = self._stage.settings.repetition_penalty, self._vocabulary
+        penalty = self._stage.settings.repetition_penalty
+        vocabulary = self._vocabulary
         ids = sorted((vocabulary.eos, *vocabulary.text, vocabulary.begin_image))
         permitted = torch.tensor(ids, device=self._device)
         cache = DynamicCache()
@@ -151,7 +152,9 @@ class Emu2Loop(Emu2Condition):
     """
 
     def __init__(self, stage: Emu2Condition) -> None:
-        self.settings, self.model, self.context = stage.settings, stage.model, stage.context
+        self.settings = stage.settings
+        self.model = stage.model
+        self.context = stage.context
 
     @torch.inference_mode()
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Payload]]:
@@ -204,7 +207,8 @@ class JanusLoop(JanusCondition):
     @torch.inference_mode()
     def tracks(self, prompts: Sequence[NativePrompt]) -> list[LimitedTrack]:
         """Return the codes of each prompt's image."""
-        longest, tracks = max(p.length for p in prompts), [self.track(p) for p in prompts]
+        longest = max(p.length for p in prompts)
+        tracks = [self.track(p) for p in prompts]
         pad = self.janus.id(PAD)
         rows = [[pad] * (longest - p.length) + p.ids for p in prompts]
         mask = [[0] * (longest - p.length) + [1] * p.length for p in prompts]
@@ -318,13 +322,15 @@ class MiniGPT5Loop(OneByOne[MiniGPT5Draft]):
         self, track: MiniGPT5Track, state: Tensor, generator: torch.Generator
     ) -> Tensor:
         """Take the next id; what it is fed as (positions, width)."""
-        settings, begin = self._stage.settings, self._stage.vocabulary.begin_image
+        settings = self._stage.settings
+        begin = self._stage.vocabulary.begin_image
         logits = self._model.lm_head(state)[None].float()
         generated = torch.zeros_like(logits, dtype=torch.bool)
         generated[0, [settings.leading_id, *track.ids]] = True
         logits = penalised(logits, generated, settings.repetition_penalty)
         if track.must_begin_image:
-            logits[0, :begin], logits[0, begin + 1 :] = -torch.inf, -torch.inf
+            logits[0, :begin] = -torch.inf
+            logits[0, begin + 1 :] = -torch.inf
         elif not track.may_begin_image:
             logits[0, begin] = -torch.inf
         token = int(self._stage.sampler.sample(logits, [generator]))
@@ -341,7 +347,8 @@ class MmieScoreLoop:
     """
 
     def __init__(self, stage: MmieScore) -> None:
-        self._stage, self._judge = stage, stage.judge
+        self._stage = stage
+        self._judge = stage.judge
 
     @torch.inference_mode()
     def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
@@ -357,7 +364,8 @@ class MmieScoreLoop:
         return self._stage.drafted(prompt, self._written(embedded, prompt.budget.reply))
 
     def _written(self, prompt: Tensor, limit: int) -> TextTrack:
-        reply, cache = TextTrack(limit), DynamicCache()
+        reply = TextTrack(limit)
+        cache = DynamicCache()
         with self._judge.rope.prompts(self._judge.rope.is_long(len(prompt))):
             token = self._next(prompt, cache)
         reply.take(token, {self._stage.end})

@@ -66,7 +66,8 @@ class TokenTimes:
     """Notes seconds to the first token and between tokens of all sequences."""
 
     def __init__(self, speed: Speed, now: Callable[[], float]) -> None:
-        self._speed, self._now = speed, now
+        self._speed = speed
+        self._now = now
         self._began = now()
         self._last: dict[Any, float] = {}
         self._waiting: list[Stream] = []
@@ -118,7 +119,8 @@ class TokenTimes:
         return watched
 
     def _deliver(self) -> None:
-        waiting, self._waiting = self._waiting, []
+        waiting = self._waiting
+        self._waiting = []
         for stream in waiting:
             self.arrived(stream)
 
@@ -164,12 +166,14 @@ class StepTimes:
     """
 
     def __init__(self, speed: Speed, clock: Clock) -> None:
-        self._speed, self._clock = speed, clock
+        self._speed = speed
+        self._clock = clock
         self._marks: list[Any] = []
 
     def end(self) -> None:
         """Read the marks of the batch that has returned."""
-        marks, self._marks = self._marks, []
+        marks = self._marks
+        self._marks = []
         for begin, end in pairwise(marks):
             if end is not None and begin is not None:
                 self._speed.steps.append(self._clock.seconds(begin, end))
@@ -221,7 +225,8 @@ class ExchangeTimes:
 
     def taken(self) -> list[float]:
         """Return those since the last time, in the order they began."""
-        seconds, self._seconds = self._seconds, []
+        seconds = self._seconds
+        self._seconds = []
         return [s for s in seconds if s is not None]
 
     @contextmanager
@@ -232,7 +237,8 @@ class ExchangeTimes:
         request = EndpointClient.request
 
         async def timed(client: EndpointClient, *arguments: Any) -> Any:
-            place, began = len(self._seconds), self._now()
+            place = len(self._seconds)
+            began = self._now()
             self._seconds.append(None)
             try:
                 return await request(client, *arguments)

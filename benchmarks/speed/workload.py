@@ -86,7 +86,8 @@ def _samples() -> list[Query]:
 
 def _answers(sample: Query) -> list[Document]:
     """Return the ground truth of a query, and the controls made from it."""
-    truth, pool = sample.reference or Document(), Pool(_samples(), seed=0)
+    truth = sample.reference or Document()
+    pool = Pool(_samples(), seed=0)
     answers = [control(sample, truth, pool) for control in CONTROLS.values()]
     return [truth, *(document for document in answers if isinstance(document, Document))]
 

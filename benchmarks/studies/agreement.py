@@ -173,7 +173,8 @@ def compared(
             rated[unit][annotator] = value
     sides = [*map(set, judges.values.values()), *map(set, judges.missing.values())]
     if all(rated.keys().isdisjoint(units) for units in sides):
-        annotated, scored = sorted(rated), sorted(judges.about)
+        annotated = sorted(rated)
+        scored = sorted(judges.about)
         shown = (" of ".join(unit[:2]) for unit in (*annotated[:1], *scored[:1]))
         raise UsageError(
             f"of {len(annotated):,} annotated documents none is among the {len(scored):,} "
@@ -197,8 +198,10 @@ def compared(
 
 
 def _counts(name: str, judges: RatedDocuments, rated: Rated) -> dict[str, Any]:
-    scored, missing = judges.values.get(name, {}), judges.missing.get(name, {})
-    ids, systems = {u.id for u in judges.about}, {u.system for u in judges.about}
+    scored = judges.values.get(name, {})
+    missing = judges.missing.get(name, {})
+    ids = {u.id for u in judges.about}
+    systems = {u.system for u in judges.about}
     no_score = Counter(why for unit, why in missing.items() if unit in rated)
     unmatched = sorted(unit for unit in rated if unit not in scored and unit not in missing)
     reasons = Counter(_unknown(unit, ids, systems) for unit in unmatched)
@@ -235,11 +238,14 @@ def _measures(
     if people.form == "vote":
         voted = [(u.id, cast(Vote, own), _votes(human)) for u, own, human in matched]
         return {"agreement": _all_plain(mllm_agreement(voted))}
-    scale, human_ends = judges.scales.get(name, ""), ends_of(settings.people_scale)
-    ends, pairs = bounds(scale), []
+    scale = judges.scales.get(name, "")
+    human_ends = ends_of(settings.people_scale)
+    ends = bounds(scale)
+    pairs = []
     mapped = settings.rescale and ends is not None and ends != human_ends
     for unit, own, human in matched:
-        score, about = float(own), _about(unit, judges, people)
+        score = float(own)
+        about = _about(unit, judges, people)
         if mapped and ends is not None:
             share = (score - ends[0]) / (ends[1] - ends[0])
             score = human_ends[0] + share * (human_ends[1] - human_ends[0])
@@ -412,7 +418,8 @@ def tables(content: Mapping[str, Any]) -> list[ResultTable]:
 
 
 def _alphas(alphas: Mapping[str, Mapping[str, Any]]) -> ResultTable:
-    form, rows = NumberForm(3), []
+    form = NumberForm(3)
+    rows = []
     for name, plain in alphas.items():
         alpha = TableCell.of(estimate_of(plain, "value"), form)
         rows.append([TableCell(name, plain["level"]), alpha, TableCell(f"{plain['n']:,}")])

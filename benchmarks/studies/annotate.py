@@ -40,10 +40,13 @@ from plait.generators.files import write_whole
 from plait.generators.names import unknown
 from plait.scorers.judging.rubrics import OWN, RUBRIC, TOP, WORDING
 
-KEY, PAGE, ANSWERS = "key.json", "page", "answers"
+KEY = "key.json"
+PAGE = "page"
+ANSWERS = "answers"
 VOTES = {"1": "left", "2": "undecided", "3": "right"}
 SIDE = 1024
-_PAIR, _WHOLE = "pair", "whole"
+_PAIR = "pair"
+_WHOLE = "whole"
 _YES_NO = {"1": "yes", "0": "no"}
 _SCRIPTS = ("elements.js", "data.js", "annotate.js", "theme.js")
 REPEATED = 5
@@ -129,7 +132,8 @@ def _blocks(
 
     What is repeated is in the first part and again in the last one.
     """
-    rng, others = random.Random(options.seed), [unit for unit in known if unit not in gold]
+    rng = random.Random(options.seed)
+    others = [unit for unit in known if unit not in gold]
     drawn = rng.sample(others, min(options.items, len(others)))
     total = len(drawn) + len(gold)
     most = min(total // 3, len(drawn))
@@ -139,9 +143,11 @@ def _blocks(
             f"{len(known):,} items can be shown and {total:,} would be; there must be "
             f"some, and three times as many as repeated ones ({repeated})"
         )
-    again, rest = drawn[:repeated], [*drawn[repeated:], *gold]
+    again = drawn[:repeated]
+    rest = [*drawn[repeated:], *gold]
     rng.shuffle(rest)
-    one, two = total // 3 - len(again), 2 * (total // 3) - len(again)
+    one = total // 3 - len(again)
+    two = 2 * (total // 3) - len(again)
     return [again + rest[:one], rest[one:two], rest[two:] + again]
 
 
@@ -216,7 +222,8 @@ def _form(name: str) -> dict[str, Any]:
         keys = {str(n): str(n) for n in range(TOP + 1)}
         about = f"How good is the answer, from 0 (useless) to {TOP} (excellent)?"
         return {"task": "", "questions": [_question("score", about, keys)]}
-    rubric, meanings = OWN[name], WORDING["criteria"]
+    rubric = OWN[name]
+    meanings = WORDING["criteria"]
     asked = [_question(n, meanings[n], _YES_NO, n) for n in rubric.criteria]
     if rubric.penalty:
         asked.append(_question(PENALTY, WORDING["penalty"], _YES_NO, rubric.penalty))
@@ -269,5 +276,6 @@ def _write_page(
     about = {"study": key["study"], "forms": key["forms"], "pack": PACK, "packs": packs}
     files.write_data("items.js", about | {"blocks": blocks, "items": items})
     template = environment().get_template("annotate.html.j2")
-    style, script = sources("report.css", "annotate.css"), sources(*_SCRIPTS)
+    style = sources("report.css", "annotate.css")
+    script = sources(*_SCRIPTS)
     write_whole(folder / "index.html", template.render(style=style, script=script))

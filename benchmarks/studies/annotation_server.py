@@ -32,7 +32,8 @@ class _Handler(SimpleHTTPRequestHandler):
     lock = Lock()
 
     def __init__(self, *args: Any, folder: Path, study: str, **kwargs: Any) -> None:
-        self.folder, self.study = folder, study
+        self.folder = folder
+        self.study = study
         super().__init__(*args, directory=str(folder / PAGE), **kwargs)
 
     def do_GET(self) -> None:
@@ -56,7 +57,8 @@ class _Handler(SimpleHTTPRequestHandler):
         if not length.isdecimal() or int(length) > _MOST:
             self.close_connection = True
             return self._reply(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-        body, kept = self.rfile.read(int(length)), self._kept()
+        body = self.rfile.read(int(length))
+        kept = self._kept()
         try:
             sent = json.loads(body)
             about = sent["study"], sent["rater"], type(sent["revision"])
@@ -79,7 +81,8 @@ class _Handler(SimpleHTTPRequestHandler):
         return unquote(self.path.removeprefix(f"/{ANSWERS}/"))
 
     def _kept(self) -> Path:
-        name, digest = self._rater(), hashlib.sha256(self._rater().encode()).hexdigest()
+        name = self._rater()
+        digest = hashlib.sha256(self._rater().encode()).hexdigest()
         return self.folder / ANSWERS / f"{safe_name(name)[:40]}-{digest[:8]}.json"
 
     def _reply(

@@ -106,7 +106,8 @@ class RatedDocuments:
         known = {p: About() for p, own in sides.items() if self.about.keys() >= {*own}}
         voted = RatedDocuments("vote", about=known)
         for rater in self.raters:
-            scores, missing = self.values.get(rater, {}), self.missing.get(rater, {})
+            scores = self.values.get(rater, {})
+            missing = self.missing.get(rater, {})
             for pair in known:
                 if reasons := [missing[s] for s in sides[pair] if s in missing]:
                     voted.missing[rater][pair] = reasons[0]
@@ -175,7 +176,8 @@ def of_board(board: Board) -> RatedDocuments:
     columns = ("query", "system", "repeat", "category", "outcome", "value", "scorer")
     rows = board.is_complete & (board.column["criterion"].codes < 0)
     for id, system, repeat, category, outcome, value, scorer in board.rows(rows, *columns):
-        unit, name = Unit(id, system, repeat - 1), OutcomeName(outcome)
+        unit = Unit(id, system, repeat - 1)
+        name = OutcomeName(outcome)
         if scorer is None:
             ratings.about[unit] = About(category)
             for lost in ratings.missing.values() if name != OutcomeName.DONE else ():
@@ -215,7 +217,8 @@ def read_ratings(
     places: dict[tuple[str, Unit], str] = {}
     ruled: tuple[int, str] | None = None
     for row in rows:
-        unit, name = _unit(row, units), row.text(rater, unnamed)
+        unit = _unit(row, units)
+        name = row.text(rater, unnamed)
         if former := places.get((name, unit)):
             told = f"where several rate, name each in the column {rater!r}"
             if not criterion and not row.is_blank(CRITERION):
@@ -225,7 +228,8 @@ def read_ratings(
                 f"in {former}; {told}"
             )
         places[name, unit] = row.place
-        own, about = row.text("scale", scale), _about(row)
+        own = row.text("scale", scale)
+        about = _about(row)
         if (one := ratings.scales.setdefault(name, own)) != own:
             raise row.wrong("scale", f"all scores of {name!r} are on one scale, {one}")
         if ratings.about.setdefault(unit, about) != about:
@@ -396,7 +400,8 @@ def _form(path: Path, rows: Sequence[RatingRow]) -> Form:
 
 def _unit(row: RatingRow, known: Mapping[str, Unit]) -> Unit:
     if not row.is_blank("id") or DOCUMENT not in row.values:
-        id, system = row.text("id"), row.text("system")
+        id = row.text("id")
+        system = row.text("system")
         return Unit(id, system, row.whole("repeat", 0), row.text("baseline", ""))
     name = row.text(DOCUMENT)
     id, _, system = name.partition("_")
@@ -404,7 +409,8 @@ def _unit(row: RatingRow, known: Mapping[str, Unit]) -> Unit:
 
 
 def _about(row: RatingRow) -> About:
-    category, kind = row.text("category", ""), row.text("kind", "")
+    category = row.text("category", "")
+    kind = row.text("kind", "")
     if kind and kind not in KINDS:
         raise row.wrong("kind", f"valid: {', '.join(KINDS)}")
     return About(mmies_category("", [category]) or category, kind)

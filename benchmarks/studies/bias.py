@@ -132,7 +132,8 @@ def sections(
     results: RunResults, *, rubric: RubricSource = OWN_WORDING
 ) -> dict[str, Section]:
     """Return all sections by name, from comparisons and scores of a run."""
-    rulings, scored = recorded_rulings(results), Scored(results)
+    rulings = recorded_rulings(results)
+    scored = Scored(results)
     pairs = {j: rows for j, lines in rulings.items() if (rows := preferences(lines))}
     pairs |= scored.pairs()
     no_pairs = [] if rulings else ["no pairwise judgements: run `plait compare` first"]
@@ -215,7 +216,8 @@ def recorded_rulings(results: RunResults) -> dict[JudgeIdentity, list[Ruling]]:
     rows = results.rows("comparisons", among={"aspect": ["preference"]})
     for r in map(upright, map(ruling_of, rows)):
         one = JudgeIdentity(r.judge, r.protocol, r.mode, r.wording, r.stage)
-        known, key = by_judge[one], (*_about(r), r.judging, r.swapped)
+        known = by_judge[one]
+        key = (*_about(r), r.judging, r.swapped)
         if key not in known or known[key].preference is None:
             known[key] = r
     stages = Counter(name for name, _ in {(one.name, one.stage) for one in by_judge})
@@ -227,7 +229,8 @@ def recorded_rulings(results: RunResults) -> dict[JudgeIdentity, list[Ruling]]:
 
 def upright(ruling: Ruling) -> Ruling:
     """Return the ruling with its sides in the order of their names."""
-    first, second = ruling.first, ruling.second
+    first = ruling.first
+    second = ruling.second
     if first.system <= second.system:
         return ruling
     return replace(ruling, first=second, second=first, swapped=not ruling.swapped)
@@ -284,12 +287,10 @@ def positions(rulings: Rulings) -> Measured:
             yield finding(judge.label, name, questions, values)
 
 
-SAME, TO_FIRST, TO_LAST, LEVELS = (
-    "same verdict either way, %",
-    "goes to the first shown, %",
-    "goes to the last shown, %",
-    "preference for the first shown, levels",
-)
+SAME = "same verdict either way, %"
+TO_FIRST = "goes to the first shown, %"
+TO_LAST = "goes to the last shown, %"
+LEVELS = "preference for the first shown, levels"
 
 
 def position_measures(named: Floats, swapped: Floats) -> dict[str, Floats]:
@@ -317,7 +318,8 @@ def _share(toward: npt.ArrayLike) -> Floats:
 def lengths(preferences: Preferences) -> Measured:
     """Measure how far the longer answer is preferred, and the one with more images."""
     for judge, pairs in preferences.items():
-        every, sides = [p.question for p in pairs], [(p.first, p.second) for p in pairs]
+        every = [p.question for p in pairs]
+        sides = [(p.first, p.second) for p in pairs]
         preference = np.array([pair.value for pair in pairs], dtype=np.float64)
         # (pairs, 2 answers, 2)
         sizes = np.array([[(s.words, s.images) for s in both] for both in sides])
@@ -325,9 +327,12 @@ def lengths(preferences: Preferences) -> Measured:
         measure = "rank correlation of difference in length and preference"
         found = rank_correlation(every, by / (words.sum(1) + 1), preference)
         yield Finding(judge.label, measure, found, len(pairs))
-        longer, uneven, illustrated = np.sign(by) * preference, by != 0, more != 0
+        longer = np.sign(by) * preference
+        uneven = by != 0
+        illustrated = more != 0
         ratio = words.max(1) / np.maximum(1, words.min(1))
-        alike, twice = ratio <= 1.05, ratio <= 2
+        alike = ratio <= 1.05
+        twice = ratio <= 2
         measures = {
             "longer answer preferred, %": (_share(longer), uneven),
             "preference for the longer, by up to 5%": (longer, uneven & alike),
@@ -376,7 +381,8 @@ def self_preference(preferences: Preferences) -> Measured:
             yield f"{judge.label}: no pair has exactly one answer of its own family ({own})"
             continue
         mine = dict(zip(toward, _share([*toward.values()]), strict=True))
-        measure, questions = f"answers of {own} preferred", [about[0] for about in mine]
+        measure = f"answers of {own} preferred"
+        questions = [about[0] for about in mine]
         yield finding(judge.label, f"{measure}, %", questions, mine.values())
         others = _by_others(preferences, judge, own)
         same = [about for about in mine if about in others]
@@ -386,7 +392,8 @@ def self_preference(preferences: Preferences) -> Measured:
                 "its preference cannot be distinguished from the answers' quality"
             )
             continue
-        questions, theirs = [about[0] for about in same], [others[about] for about in same]
+        questions = [about[0] for about in same]
+        theirs = [others[about] for about in same]
         gaps = [mine[about] - others[about] for about in same]
         yield finding(judge.label, f"{measure} by other judges, %", questions, theirs)
         more = "more than by other judges, points of %"
@@ -566,7 +573,8 @@ class Scored:
 
     def _with_records(self) -> Generator[str, None, list[ByRubric]]:
         """Return the judges whose records can be looked up; yield why others cannot."""
-        judges, results = [], self._results
+        judges = []
+        results = self._results
         for scorer in self._judges:
             made = results.rows("records", ["stage"], {"stage": [scorer.stage.folder]})
             if next(made, None) and not results.store.parts(scorer.stage):
@@ -580,7 +588,8 @@ class Scored:
 
     def _scores(self, judged: ChatJudge) -> tuple[Values, frozenset[str]]:
         """Return recorded scores by `judged`, and the keys of its first requests."""
-        values, keys = dict[tuple[str, object], float](), set[str]()
+        values = dict[tuple[str, object], float]()
+        keys = set[str]()
         for e, query, document in self._answers:
             steps: list[list[Job]] = []
             outcome = read(noted(judged.judge(query, document), steps), self._lookup)

@@ -297,7 +297,9 @@ def tables(content: Mapping[str, Any]) -> list[ResultTable]:
 
 def brief_tables(content: Mapping[str, Any]) -> list[ResultTable]:
     """Return the same of those groups alone that have pairs enough for an interval."""
-    judges, shown, hidden = content["judges"], list[ResultTable](), 0
+    judges = content["judges"]
+    shown = list[ResultTable]()
+    hidden = 0
     for kind in GROUPS:
         names = list(judges[0]["groups"][kind])
         enough = [
@@ -366,7 +368,8 @@ def _label(judge: Mapping[str, Any]) -> str:
 
 
 def _officially(content: Mapping[str, Any]) -> ResultTable:
-    judges, published = content["judges"], [Agreement(**f) for f in content["published"]]
+    judges = content["judges"]
+    published = [Agreement(**f) for f in content["published"]]
     splits = list(judges[0]["groups"]["split"])
     values = {(figure.name, figure.split): figure.value for figure in published}
     rows: list[tuple[str, str, list[float | None]]] = [

@@ -116,7 +116,8 @@ def _rated(state: Mapping[str, Any], key: Mapping[str, Any]) -> Iterator[RatedIt
         before = time_ms
     for position in sorted(given):
         token, swapped = state["order"][position]
-        item, answers = key["items"][token], given[position]
+        item = key["items"][token]
+        answers = given[position]
         questions = key["forms"][item["form"]]["questions"]
         left = "baseline" if item["flipped"] != bool(swapped) else "system"
         values = None
@@ -153,7 +154,8 @@ def _row(rater: str, rated: RatedItem) -> dict[str, Any]:
 def _rater(
     name: str, rated: Sequence[RatedItem], key: Mapping[str, Any]
 ) -> list[str | TableCell]:
-    items, pairs = key["items"], key["settings"]["pairs"]
+    items = key["items"]
+    pairs = key["settings"]["pairs"]
     first = {one.token: one for one in rated}
     gold = [e for one in rated if one.item["gold"] for e in one.equal(one.item["gold"])]
     again = [
@@ -178,6 +180,7 @@ def _rater(
 
 
 def _share(values: Iterable[tuple[str, float]]) -> TableCell:
-    queries, shares = [q for q, _ in values], [v for _, v in values]
+    queries = [q for q, _ in values]
+    shares = [v for _, v in values]
     estimate = pooled_mean(queries, shares, PERCENT) if shares else Estimate(None)
     return TableCell.of(estimate, NumberForm(0), counted=bool(shares))

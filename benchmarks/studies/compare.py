@@ -147,7 +147,8 @@ class PreparedComparison:
     @property
     def about(self) -> dict[str, Any]:
         """For the manifest and the tables' head."""
-        config, series = self.config, self.series
+        config = self.config
+        series = self.series
         return {
             "plait": 1,
             **{name: series[name] for name in ("protocol", "mode", "wording")},
@@ -170,7 +171,8 @@ class PreparedComparison:
     def name(self) -> str:
         """A digest of all that a comparison depends on: no file replaces another's."""
         played = sorted({(m.first, m.second) for m in self.matchups})
-        seed, options = self.config.seed, self.options
+        seed = self.config.seed
+        options = self.options
         return digest(self.series, seed, options.judgings, options.baseline, played)[:12]
 
 
@@ -188,7 +190,8 @@ def compare(
     protocol = protocol_of(options)  # before a run is opened, which may take a while
     match = resolve_comparison(open_results(root), place, options, protocol)
     before = dict(Store(place).rows(match.chat))
-    plan, display = plan_of(match.items), Display(console)
+    plan = plan_of(match.items)
+    display = Display(console)
     with closing(display):
         run = _made(match, plan, place, display)
     store = Store(place)
@@ -223,11 +226,13 @@ def _made(
     match: PreparedComparison, plan: Plan, place: AnyPath, display: Display
 ) -> RunResult:
     """Have the judge asked about all that has no judgement in `place`, if anything."""
-    began, store = time.monotonic(), Store(place)
+    began = time.monotonic()
+    store = Store(place)
     counts = count(plan, store)
     if not any(c.to_run for c in counts):
         display.starting(counts)
-        totals, seconds = totals_of(compared(plan, store)), time.monotonic() - began
+        totals = totals_of(compared(plan, store))
+        seconds = time.monotonic() - began
         failed = totals["failed"] + totals["failed_scores"]
         return RunResult(totals, failed=failed, made=0, seconds=seconds)
     if match.unloadable is not None:
@@ -270,7 +275,8 @@ def _is_kept(match: PreparedComparison, said: Iterable[Ruling]) -> bool:
 
 def _keep(match: PreparedComparison, place: AnyPath, said: Sequence[Ruling]) -> None:
     """Write the rulings beside their records, and into the run's results."""
-    chat, root = match.chat, match.results.root
+    chat = match.chat
+    root = match.results.root
     with RunLock(root):
         write_rulings(said, place / RULINGS.replace("*", match.name))
         judges = {chat.folder: facts_of_stage(chat)} if is_custom(chat.target) else {}
@@ -322,7 +328,8 @@ def resolve_comparison(
 
     UsageError for names and settings that are not valid.
     """
-    about, unloadable = results.about, None
+    about = results.about
+    unloadable = None
     config = former_config(results.root, {"config": about.config})
     models = models_of(config, options)
     with pinning({**about.identities, **_former_identities(place)}) as pins:
@@ -332,7 +339,8 @@ def resolve_comparison(
             recorded = recorded_judge(options.judge, models, about.judges.values())
             if recorded is None:
                 raise
-            chat, unloadable = recorded, error
+            chat = recorded
+            unloadable = error
     if options.judgings > 1 and not chat.seeded:
         raise UsageError(
             f"judge {options.judge!r} draws nothing at random, so asking it "
@@ -472,7 +480,8 @@ def matchups(
     results: RunResults, systems: Mapping[str, System], pairs: Sequence[tuple[str, str]]
 ) -> Iterator[Matchup]:
     """Yield every pair on every query and repeat of a run, with their answers."""
-    queries, own = results.queries.values(), {system.name for system in results.systems}
+    queries = results.queries.values()
+    own = {system.name for system in results.systems}
     answered = {
         (e.repeat, key_of(e.sample), e.system): e.document
         for e in results.evaluations(systems=own & systems.keys())

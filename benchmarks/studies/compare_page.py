@@ -58,7 +58,8 @@ def report(
     In the terminal without groups and with the most frequent reasons. `stages` are those
     of each system and of the judge; `asked` says how many questions were asked.
     """
-    missing, failures = list(_missing_values(judged)), f"{place.name}-failures.csv"
+    missing = list(_missing_values(judged))
+    failures = f"{place.name}-failures.csv"
     names = list(dict.fromkeys(_pair(matchup) for matchup, _ in judged))
     counted = counted_reasons(missing, names)
     why = {pair: reasons for pair, reasons in counted.items() if reasons}
@@ -66,7 +67,8 @@ def report(
     table = replace(table, rows=rows)
     content = {**about, "counts": dict(run.counts)}
     content |= {"table": table.as_json(), "reasons": why}
-    shown, remarks = list(tables(table)), list(_remarks(about, judged, stages))
+    shown = list(tables(table))
+    remarks = list(_remarks(about, judged, stages))
     overall = [one for one in shown if one.columns[0].heading != "group"]
     if why:
         named = [f"each one is listed in {failures}"]

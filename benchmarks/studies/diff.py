@@ -122,7 +122,8 @@ def run_difference(
     keys = [same[i * len(same) // n] for i in range(n)]
     repeats = min(run.results.about.repeats for run in runs)
     asked = [(key, repeat) for repeat in range(repeats) for key in keys]
-    done, answered = 0, []
+    done = 0
+    answered = []
     for names in pairs if asked else ():
         ours = one.answers(names[0], keys, repeats)
         theirs = other.answers(names[1], keys, repeats)
@@ -194,12 +195,16 @@ def _scores(
     same: set[str],
 ) -> tuple[dict[str, Any], list[str]]:
     first, second = (run.scores(s, scorer) for run, s in zip(runs, systems, strict=True))
-    keys, alone = sorted(same & first.keys() & second.keys()), _alone(first, second)
+    keys = sorted(same & first.keys() & second.keys())
+    alone = _alone(first, second)
     one, other = (np.array([scores[key] for key in keys]) for scores in (first, second))
     scale = runs[0].scorers[scorer]
     means = PairedMeans.of(other, one, scale)
-    before, after, gap = means.second, means.first, means.difference
-    form, signed = NumberForm.of(scale), NumberForm.of(scale, signed=True)
+    before = means.second
+    after = means.first
+    gap = means.difference
+    form = NumberForm.of(scale)
+    signed = NumberForm.of(scale, signed=True)
     content = {
         "scorer": scorer,
         "systems": list(systems),
@@ -244,7 +249,8 @@ MEASURES = {
 """What is measured, None where it cannot be: heading, and what a table shows of all images.
 Differences of channels of pixels are from 0 to 255; SSIM is that of Wang et al. (2004),
 LPIPS that of Zhang et al. (2018) by AlexNet."""
-_SSIM_SIDE, _LPIPS_SIDE = 11, 64
+_SSIM_SIDE = 11
+_LPIPS_SIDE = 64
 """The sides in pixels that an image needs: of SSIM's Gaussian window, and of an image that
 does not vanish in AlexNet's last layers."""
 
@@ -270,9 +276,12 @@ def image_difference(one: Image, other: Image) -> ImageDifference | None:
 def _measured(one: Pixels, other: Pixels) -> ImageDifference:
     from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
-    apart, side = np.abs(one.astype(np.int16) - other), min(one.shape[:2])
+    apart = np.abs(one.astype(np.int16) - other)
+    side = min(one.shape[:2])
     wang = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False}
-    network, ssim, distance = lpips()[0], None, None
+    network = lpips()[0]
+    ssim = None
+    distance = None
     if side >= _SSIM_SIDE:
         ssim = float(structural_similarity(one, other, channel_axis=-1, **wang))
     if network is not None and side >= _LPIPS_SIDE:
@@ -333,7 +342,8 @@ class Splitter(NamedTuple):
         """Count the units that both texts begin with; None where they are equal."""
         if one == other:
             return None
-        first, second = self.split(one), self.split(other)
+        first = self.split(one)
+        second = self.split(other)
         pairs = zip(first, second, strict=False)
         return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
@@ -407,7 +417,8 @@ def answer_pair(
     outcomes = ["missing" if a is None else outcome_name(a) for a in answers]
     if not isinstance(one, Result) or not isinstance(other, Result):
         return AnswerPair(query, repeat, outcomes)
-    ours, theirs = one.value, other.value
+    ours = one.value
+    theirs = other.value
     try:
         images = tuple(map(image_difference, ours.images, theirs.images))
     except ImageError as error:
@@ -473,7 +484,8 @@ def _texts_table(rows: Sequence[Mapping[str, Any]]) -> ResultTable:
     head = ["system", "answers", "equal", "texts", "equal texts", "first difference after"]
     lines = []
     for row in rows:
-        texts, alone = row["texts"], _one_sided(row["only_first"], row["only_second"])
+        texts = row["texts"]
+        alone = _one_sided(row["only_first"], row["only_second"])
         numbers = (row["compared"], row["equal"], texts["n"], texts["equal"])
         form = "{median:,.0f} [{min:,.0f}, {max:,.0f}] " + texts["unit"]
         at = form.format(**texts["first_difference"]) if texts["first_difference"] else "-"

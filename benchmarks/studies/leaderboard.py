@@ -103,7 +103,8 @@ class Benchmark:
             values = part.board.values[self.scorer.name]
             rows = {row["system"]: row for row in leaderboard(part.board)}
             for i, system in enumerate(part.board.systems):
-                name, scores = system.name, rows[system.name]["scores"]
+                name = system.name
+                scores = rows[system.name]["scores"]
                 cell = scores[self.scorer.name][self.average]
                 if name in found and found[name].cell["mean"] != cell["mean"]:
                     name = f"{name} ({part.run.name})"
@@ -264,7 +265,8 @@ class Overview:
         cells = [b.cells for b in self.benchmarks]
         heads = []
         for name, b in named:
-            scale, direction = b.scorer.scale, b.scorer.direction
+            scale = b.scorer.scale
+            direction = b.scorer.direction
             heading = f"{name} ({shown_scale(scale, direction)})"
             heads.append(TableColumn(heading, direction, numeric=True))
         rows = [

@@ -24,7 +24,8 @@ def lvlm_of(system: System) -> str:
 
 def side_of(system: str, writer: str, document: Document) -> Side:
     """Return the side of a system that answered with `document`."""
-    size, images = words(document.text), len(document.images)
+    size = words(document.text)
+    images = len(document.images)
     return Side(system=system, writer=writer, words=size, images=images)
 
 
@@ -46,7 +47,8 @@ def rulings(
     named = zip((matchup.first, matchup.second), matchup.pair.value, strict=True)
     first, second = (side_of(n, series["writers"][n], document) for n, document in named)
     for reading in outcome.value.readings:
-        found, said = reading.outcome, dict[str, Any]()
+        found = reading.outcome
+        said = dict[str, Any]()
         if not isinstance(found, Result):
             said["said"] = found.reason
             said["fault"] = found.fault.value if isinstance(found, Failure) else ""

@@ -150,7 +150,8 @@ class FoundAnswers(NamedTuple):
     @property
     def asks(self) -> bool:
         """Whether it holds questions too."""
-        keys, rows = {*self.format.asks}, (r for own in self.files.values() for r in own)
+        keys = {*self.format.asks}
+        rows = (r for own in self.files.values() for r in own)
         return bool(keys) and any(isinstance(r, dict) and r.keys() >= keys for r in rows)
 
 
@@ -357,7 +358,8 @@ def _counted(answers: Mapping[str, Answer], ids: Collection[str]) -> dict[str, A
 def remarks(about: Mapping[str, Any]) -> Iterator[str]:
     """What `answered` told of each place and system, for people."""
     for found in about.get("answers", {}).values():
-        title, evidence = FORMATS[found["format"]].title, found["evidence"]
+        title = FORMATS[found["format"]].title
+        evidence = found["evidence"]
         yield f"{found['place']} is {title}: {evidence}"
         for name, counts in found["systems"].items():
             done, failed, without = (counts[k] for k in ("answers", "failed", "without"))

@@ -175,7 +175,8 @@ def control(name: str, queries: Sequence[Query | Malformed], seed: int) -> Syste
     """The system `name` over all queries of a task set; UsageError names the valid ones."""
     if name not in CONTROLS:
         raise unknown("control", name, CONTROLS)
-    make, pool = CONTROLS[name], Pool(queries, seed)
+    make = CONTROLS[name]
+    pool = Pool(queries, seed)
     no_truth = Skip("the query has no ground truth")
     known = (query for query in queries if isinstance(query, Query))
     answers = {

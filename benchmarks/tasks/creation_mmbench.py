@@ -147,13 +147,15 @@ def _opened(path: Path, cache: ImageCache) -> Iterator[Opened]:
 
 
 def _group(value: Opened) -> RowGroup:
-    index, task = value[0]["index"] or None, value[0]["task_name"]
+    index = value[0]["index"] or None
+    task = value[0]["task_name"]
     known = (CATEGORY_OF[task], task) if task in CATEGORY_OF else ()
     return RowGroup(index, *known)
 
 
 def _query(row: Row, images: tuple[Image, ...], descriptions: Mapping[str, str]) -> Query:
-    index, task = row.id("index"), row.text("task_name")
+    index = row.id("index")
+    task = row.text("task_name")
     if task not in CATEGORY_OF:
         raise RowError(Rule.CATEGORY, f"no category has the task {shown(task)}")
     question = row.said("question")

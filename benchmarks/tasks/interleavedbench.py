@@ -26,7 +26,8 @@ from plait.scorers.judging.rubrics import RUBRIC
 NAME = "interleavedbench"
 DATA = "interleaved_bench.json"
 IMAGES = "zipped_images"
-_MARK, _BEGIN = "<image>", "<BEGIN>"
+_MARK = "<image>"
+_BEGIN = "<BEGIN>"
 
 
 def load(place: str, cache: Path) -> TaskSet:
@@ -47,7 +48,8 @@ def load(place: str, cache: Path) -> TaskSet:
     def group(value: tuple[int, Any]) -> RowGroup:
         return RowGroup(str(value[0]), stated(value[1], "task_name"))
 
-    rows, licence = enumerate(values), "Apache-2.0"
+    rows = enumerate(values)
+    licence = "Apache-2.0"
     return task_set(NAME, place, found, [file], rows, make, group, licence=licence)
 
 

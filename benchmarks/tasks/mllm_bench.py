@@ -62,7 +62,8 @@ def _group(value: Any) -> RowGroup:
 
 
 def _query(row: Row, images: ImageFolder) -> Query:
-    id, question = row.id(numbers=True), row.said("question")
+    id = row.id(numbers=True)
+    question = row.said("question")
     image = images.image(row.text("image_path"))
     meta = row.object("meta")
     about = {QUESTION_TYPE: "question type", "url": "url"}
@@ -87,7 +88,8 @@ def _answer_files(folder: Path) -> list[Path]:
 
 def _published(folder: Path) -> tuple[dict[str, dict[str, Answer]], dict[str, str]]:
     """Return answers by model and id, and by name of file why it holds none."""
-    answers, unread = dict[str, dict[str, Answer]](), dict[str, str]()
+    answers = dict[str, dict[str, Answer]]()
+    unread = dict[str, str]()
     for path in _answer_files(folder):
         try:
             rows = [Row.of(row) for row in load_rows(path)[0]]

@@ -28,7 +28,8 @@ DATA = "test_data.jsonl"
 _FOLDERS = (".", "OpenING-benchmark", "OpenING-Benchmark")
 """Where the file of rows lies in a checkout; its programs spell the name in both ways."""
 _OUTPUT = "_output"
-_BEGIN, _IMAGE = "<BEGIN>", "<image>"
+_BEGIN = "<BEGIN>"
+_IMAGE = "<image>"
 """Marks in texts: where an example begins, and that an image follows the text."""
 _WITHOUT = (Rule.NOT_FOUND, Rule.UNDECODABLE)
 """What is wrong with pictures that GPT_score_A.py goes on without."""

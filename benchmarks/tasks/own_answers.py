@@ -58,7 +58,8 @@ def read_answers(
     names = dict.fromkeys(filter(None, map(answers.system, listed)))
     by_system: dict[str, dict[str, Answer]] = {name: {} for name in names} or {"": {}}
     for row in listed:
-        id, given = answers.id(row), answers.answer(row)
+        id = answers.id(row)
+        given = answers.answer(row)
         again = f"{row.where}: {Rule.DUPLICATE.value}: an earlier answer has the id already"
         name = answers.system(row)
         for system in by_system if name is None else [name]:

@@ -169,7 +169,8 @@ def find_rows(
     of_queries = meanings is QUERIES
     stated = (reading.columns if of_queries else reading.answer_columns).stated
     found = located(place, _patterns(reading.files))
-    files, left = [found.path], list[Path]()
+    files = [found.path]
+    left = list[Path]()
     if found.path.is_dir():
         files, left = files_of(found.path, reading.files)
     elif found.path.suffix.lower() not in SUFFIXES:
@@ -187,7 +188,8 @@ def find_rows(
 
 def remarks(about: Mapping[str, Any]) -> Iterator[str]:
     """Say of a task set how it was read, for people."""
-    place, rows = about.get("source"), about.get("by_columns")
+    place = about.get("source")
+    rows = about.get("by_columns")
     if rows is not None:
         others = f"; metadata: {', '.join(rows['metadata'])}" if rows["metadata"] else ""
         yield f"data {place}: {rows['read']}{others}"
@@ -373,10 +375,8 @@ class _Queries:
         self, own: Mapping[str, Any], choices: Sequence[str], last: Content
     ) -> tuple[Document | None, dict[str, str]]:
         """Return the ground truth, and what `known-answer` reads of it."""
-        value, images = (
-            self.columns.value(own, "answer"),
-            self._images(own, "answer_images"),
-        )
+        value = self.columns.value(own, "answer")
+        images = self._images(own, "answer_images")
         if last and value is not None:
             detail = f"{self.columns.told['answer']} and the chat's last turn both answer"
             raise RowError(Rule.WRONG_TYPE, detail)

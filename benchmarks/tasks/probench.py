@@ -41,7 +41,8 @@ def load(place: str, cache: Path) -> TaskSet:
     """
     found = located(place, ("*.parquet", "**/*.parquet"))
     paths = parquet_files(found.path, "train")
-    images, kept = ImageFolder(found.folder, cache, found.also), ImageCache(cache / NAME)
+    images = ImageFolder(found.folder, cache, found.also)
+    kept = ImageCache(cache / NAME)
 
     def make(value: Any) -> ValidRow:
         return _valid(Row.of(value), images, kept)
@@ -99,7 +100,8 @@ def _turns(row: Row, images: tuple[Image, ...]) -> list[Turn]:
     """Return the conversation; the images belong to its first human turn."""
     turns: list[Turn] = []
     for turn in row.rows("conversations"):
-        speaker, text = turn.text("from"), turn.text("value")
+        speaker = turn.text("from")
+        text = turn.text("value")
         if speaker == "human":
             turns.append(Turn("user", _question(text, () if turns else images, turn.where)))
         elif speaker == "gpt":

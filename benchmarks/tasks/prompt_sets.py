@@ -148,7 +148,8 @@ def _object(line: Line) -> Row:
 
 def _atoms(line: Line) -> Query:
     row = _object(line)
-    asked, skills = row.list("vqa_list"), row.list("skills")
+    asked = row.list("vqa_list")
+    skills = row.list("skills")
     if not asked or len(asked) != len(skills):
         detail = f"vqa_list has {len(asked)} entries and skills {len(skills)}"
         raise RowError(Rule.WRONG_TYPE, detail)

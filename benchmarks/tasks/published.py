@@ -145,11 +145,14 @@ def gathered(
     `make` raises RowError, `known` gives what can be told of any value. Of values with the
     same id only the first is used, and of `answers` those to the queries (`lost_answer`).
     """
-    queries, places = Spool[Query | Malformed]("queries"), Spool[str]("places of rows")
+    queries = Spool[Query | Malformed]("queries")
+    places = Spool[str]("places of rows")
     query: Query | None
     own: Mapping[str, Answer]
     published: dict[str, dict[str, Answer]] = {}
-    broken, refused, fields = Counter[str](), 0, dict[str, None]()
+    broken = Counter[str]()
+    refused = 0
+    fields = dict[str, None]()
     claims = _Claims(places)
     lost = {writer: lost_answer(by_id, writer) for writer, by_id in answers.items()}
     for i, value in enumerate(values):
@@ -163,7 +166,8 @@ def gathered(
         except RowError as error:
             row: Query | Malformed = malformed(i, group, error)
             broken[error.rule.value] += 1
-            query, own = error.released, {}
+            query = error.released
+            own = {}
         else:
             row = query
             if query.field:
@@ -255,7 +259,8 @@ class _Claims:
         """Raise RowError where an earlier row has the id."""
         if id is None:
             return
-        row, place = len(self._places) - 1, self._ids.add(id)
+        row = len(self._places) - 1
+        place = self._ids.add(id)
         if place == len(self._rows):
             self._rows.append(row)
         elif (known := self._rows[place]) != row:

@@ -43,14 +43,16 @@ def load(place: str, cache: Path) -> TaskSet:
     def group(value: tuple[str, Any]) -> RowGroup:
         return RowGroup.of(value[1], "", "task_type")._replace(field=value[0])
 
-    fields, licence = ("GEU", "UEG"), "academic research only"
+    fields = ("GEU", "UEG")
+    licence = "academic research only"
     return task_set(
         NAME, place, found, paths, values, make, group, fields=fields, licence=licence
     )
 
 
 def _query(axis: str, row: Row, images: ImageFolder) -> Query:
-    task, index = row.text("task_type"), row.id("index", numbers=True)
+    task = row.text("task_type")
+    index = row.id("index", numbers=True)
     content: Content = (Text(row.said("evaluation_prompt" if axis == "GEU" else "prompt")),)
     reference = None
     if axis == "GEU":
@@ -74,7 +76,8 @@ def _query(axis: str, row: Row, images: ImageFolder) -> Query:
 
 
 def _choices(row: Row) -> tuple[dict[str, str], Document]:
-    options, truth = row.list("option"), row.text("answer")
+    options = row.list("option")
+    truth = row.text("answer")
     letters = [chr(ord("A") + i) for i in range(len(options))]
     if truth not in letters:
         valid = ", ".join(letters)

@@ -51,7 +51,8 @@ class IdTable:
 
     def _find(self, id: str) -> tuple[int, int | None]:
         """Return the slot of an id, and its place."""
-        mask, hashed = len(self._slots) - 1, hash(id) & _HASH
+        mask = len(self._slots) - 1
+        hashed = hash(id) & _HASH
         slot = hashed & mask
         while (after := self._slots[slot]) != _FREE:
             place = after - 1

@@ -185,7 +185,8 @@ def limited(queries: Queries, limit: int, seed: int) -> Queries:
 def selected(queries: Queries, ids: Iterable[str]) -> Queries:
     """The queries with these ids, in file order; TaskError names ids that do not exist."""
     requested = dict.fromkeys(ids)
-    places, there = array("I"), set[str]()
+    places = array("I")
+    there = set[str]()
     for i, query in enumerate(queries):
         if query.id in requested:
             places.append(i)

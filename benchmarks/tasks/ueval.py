@@ -61,7 +61,8 @@ def load(place: str, cache: Path) -> TaskSet:
     the published average does. Raises TaskError where there are no readable rows.
     """
     found = located(place, ("**/*.parquet", "**/*.json"))
-    images, kept = ImageFolder(found.folder, cache, found.also), ImageCache(cache / NAME)
+    images = ImageFolder(found.folder, cache, found.also)
+    kept = ImageCache(cache / NAME)
     paths = _files(found.path)
     given = sorted((found.folder / ANSWERS).glob("*.json"))
     answers = read_answers({path: list(load_rows(path)[0]) for path in given}, cache)
@@ -103,7 +104,8 @@ def _task(row: Mapping[str, Any]) -> str:
 
 
 def _query(row: Row, files: ImageFolder, kept: ImageCache) -> Query:
-    id, task = row.id(numbers=True), _task(row.values)
+    id = row.id(numbers=True)
+    task = _task(row.values)
     if task not in KIND_OF:
         valid = ", ".join(KIND_OF)
         raise RowError(Rule.CATEGORY, f"the task is {shown(task)}; valid are {valid}")
@@ -112,7 +114,8 @@ def _query(row: Row, files: ImageFolder, kept: ImageCache) -> Query:
         raise RowError(Rule.CATEGORY, f"question_type is {shown(kind)}; open or closed")
     prompt = row.said("prompt")
     criteria = {about: _criteria(row, f"{about}_rubrics") for about in ABOUTS}
-    told, text = row.values.get(TASK), row.optional("text_ref", str)
+    told = row.values.get(TASK)
+    text = row.optional("text_ref", str)
     drawn = images_of(row.values.get("image_ref") or [], files, kept, "image_ref")
     truth = Document((*((Text(text),) if text else ()), *drawn))
     return Query(

@@ -40,7 +40,8 @@ from plait.generators.document import Document, Image, Query, Text, Turn
 from plait.scorers.answers import CHOICE, KNOWN, MOVES
 
 NAME = "uni-mmmu"
-_JIGSAW, _SLIDING = "jigsaw_dataset_2x2ref", "sliding"
+_JIGSAW = "jigsaw_dataset_2x2ref"
+_SLIDING = "sliding"
 _DEMONSTRATION = "00015"
 """The maze that the sample code shows with its solution."""
 _MAZE = re.compile(r"(maze_\d+x\d+)_(\d{5})_steps")
@@ -114,7 +115,8 @@ def load(place: str, cache: Path) -> TaskSet:
     """
     found = located(place, ("data/**",))
     root = found.path / "data" if (found.path / "data").is_dir() else found.path
-    rows, files = list(_rows(root)), list(_files(root))
+    rows = list(_rows(root))
+    files = list(_files(root))
     if not rows:
         raise TaskError(f"{root} holds none of {', '.join(_PROMPTS)}")
     data = _Data(root, ImageFolder(root, cache, found.also))
@@ -194,7 +196,8 @@ class Made(NamedTuple):
 
 
 def _jigsaw(row: Row, data: _Data) -> Made:
-    label, paths = row.get("label", int), row.list("candidate_paths")
+    label = row.get("label", int)
+    paths = row.list("candidate_paths")
     if label not in (0, 1) or len(paths) != 2:
         raise RowError(Rule.CATEGORY, f"label is {shown(label)} of {len(paths)} candidates")
     panel = row.object("ref_panel").text("ref_image_path")

@@ -19,7 +19,8 @@ if sys.platform == "linux":
 
 # Of include/uapi/linux/pidfd.h: PIDFD_GET_INFO, since Linux 6.13, tells with
 # PIDFD_INFO_EXIT, since 6.15, how a process ended that its parent has asked about.
-_GET_INFO, _EXIT = 0xC040FF0B, 1 << 3
+_GET_INFO = 0xC040FF0B
+_EXIT = 1 << 3
 _INFO = struct.Struct("Q52xi")
 """Its mask, fields that are of no use here, and the status."""
 _REAPED_WITHIN_S = 1.0

@@ -45,7 +45,8 @@ class _Share(futures.Executor):
     """A lane for a worker that takes so many processors."""
 
     def __init__(self, lane: Lane, cpus: int) -> None:
-        self.lane, self.cpus = lane, cpus
+        self.lane = lane
+        self.cpus = cpus
 
     def submit(self, call: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
         return self.lane.submit(self._call, partial(call, *args, **named))
@@ -109,7 +110,8 @@ class ThreadHost:
 
     def __init__(self, node: Node, lane: Lane, worker: _ThreadWorker) -> None:
         self.node = node
-        self._lane, self._worker = lane, worker
+        self._lane = lane
+        self._worker = worker
         self._ended = False
 
     def call(self, method: str, *args: Any, control: bool = False) -> Ref:

@@ -85,7 +85,8 @@ class NodeWatch:
         """Note the end of a connection that was begun at that time."""
         signs = self._signs.setdefault(node, _Signs())
         if accepted:
-            signs.seen, signs.failing_since = begun, None
+            signs.seen = begun
+            signs.failing_since = None
         elif signs.failing_since is None:
             signs.failing_since = begun
 
@@ -97,7 +98,8 @@ class NodeWatch:
             asyncio.run(connect_to_all())
 
     async def _connect(self, node: Node) -> None:
-        begun, accepted = self.now(), True
+        begun = self.now()
+        accepted = True
         try:
             async with asyncio.timeout(_LIMIT_S):
                 _, writer = await asyncio.open_connection(node.address, node.port)

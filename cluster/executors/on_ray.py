@@ -137,7 +137,8 @@ class RayExecutor(Executor):
         self._asked = self._asked or in_background(_living_nodes)
         wait([self._asked], _NODES_LIMIT_S if self._nodes else None)
         if self._asked.done():
-            self._nodes, self._asked = self._asked.result(), None
+            self._nodes = self._asked.result()
+            self._asked = None
         return self._nodes
 
     def watch(self, nodes: Iterable[Node]) -> None:

@@ -106,7 +106,8 @@ class SimulatedHost:
 
     def call(self, method: str, *args: Any, control: bool = False) -> Ref:
         """Run a method of the worker once its time has passed."""
-        answer, world = _Answer(), self.world
+        answer = _Answer()
+        world = self.world
         self._pending.append(answer)
 
         def begin() -> None:
@@ -197,7 +198,8 @@ class World:
         """
         self.now = 0.0
         self.speeds = speeds or Speeds()
-        self.make_worker, self.tick_s = make_worker, tick_s
+        self.make_worker = make_worker
+        self.tick_s = tick_s
         self.gpu_seconds = 0.0
         """For which hosts that have ended held GPUs."""
         self.listed = list(nodes)

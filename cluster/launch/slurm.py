@@ -134,7 +134,8 @@ def _container(job: BatchJob) -> str:
     settings = job.settings
     if not settings.image:
         return ""
-    folder, mounts = str(job.folder), shlex.quote(",".join(_mounts(job)))
+    folder = str(job.folder)
+    mounts = shlex.quote(",".join(_mounts(job)))
     if settings.scratch:
         mounts += ',"$TMPDIR:$TMPDIR"'
     if settings.container == "pyxis":

@@ -24,11 +24,14 @@ from plait.generators.base import Placement
 from plait.generators.buckets import AnyPath
 from plait.generators.files import AppendedFile
 
-JOURNAL, VERSION = "spans.jsonl", 2
+JOURNAL = "spans.jsonl"
+VERSION = 2
 FINE = 20_000
-STARTING_RAY, MAKING = "starting Ray", "making records"
+STARTING_RAY = "starting Ray"
+MAKING = "making records"
 """Names of two of the driver's phases."""
-DRIVER, ROWS = 1, 10_000
+DRIVER = 1
+ROWS = 10_000
 """Process and thread of the driver; threads of each worker: states, then batches."""
 _MERGED = ROWS - 1
 """The thread of batches that are merged."""
@@ -181,7 +184,9 @@ class WorkerLane:
     """What one worker did while it hosted one stage, as the driver hears of it."""
 
     def __init__(self, journal: SpanJournal, number: int, pid: int, stage: str) -> None:
-        self._journal, self._pid, self._thread = journal, pid, (number + 1) * ROWS
+        self._journal = journal
+        self._pid = pid
+        self._thread = (number + 1) * ROWS
         self._name = f"{stage} #{number}"
         self._rows: set[int] = set()
         """Threads that have a name."""
@@ -232,7 +237,8 @@ class WorkerLane:
         Where its clock puts the batch before the sending or after the answer, clocks of
         nodes differ: all is shifted so that it ends when the answer comes.
         """
-        journal, now = self._journal, self._journal.now_us()
+        journal = self._journal
+        now = self._journal.now_us()
         sent, row = self._sent.pop(id(batch), (0, 1))
         times = [(s.phase, journal.as_us(s.begin), journal.as_us(s.end)) for s in spans]
         last = max((end for _, _, end in times), default=now)
@@ -257,7 +263,8 @@ class WorkerLane:
 
     def _merge(self, row: int, times: list[tuple[str, int, int]], about: Event) -> None:
         """Add a batch to those that wait; write them once they are long enough."""
-        begin, end = min(b for _, b, _ in times), max(e for _, _, e in times)
+        begin = min(b for _, b, _ in times)
+        end = max(e for _, _, e in times)
         busy = sum(e - b for name, b, e in times if name == "compute")
         moved = sum(e - b for name, b, e in times if name != "compute")
         new: Event = {"begin": begin, "end": end, "row": row, "times": times, "records": 0}
@@ -273,12 +280,14 @@ class WorkerLane:
             self._flush()
 
     def _flush(self) -> None:
-        merged, self._merged = self._merged, {}
+        merged = self._merged
+        self._merged = {}
         if not merged:
             return
         begin, end, row, times = (merged.pop(k) for k in ("begin", "end", "row", "times"))
         if row == _MERGED:  # calls may overlap; the events of a thread may not
-            begin, self._until = max(begin, self._until), end
+            begin = max(begin, self._until)
+            self._until = end
         self._slice(row, "batch", begin, end, args=merged)
         for name, *at in times:
             self._slice(row, name, *at)

@@ -99,7 +99,8 @@ def _session_of(events: Sequence[Event]) -> Session:
     workers: dict[int, WorkerTrace] = {}
     states: dict[int, Event] = {}
     for event in events:
-        number, pid = event["tid"] // ROWS, event["pid"]
+        number = event["tid"] // ROWS
+        pid = event["pid"]
         if event["name"] == "worker":
             workers[number] = WorkerTrace(**event["args"], place=places[pid])
             workers[number].end = session.end
@@ -138,7 +139,8 @@ def _add(worker: WorkerTrace, event: Event) -> None:
 
 
 def _stretch(name: str, event: Event, busy: int | None = None) -> Stretch:
-    begin, took = event["ts"], event["dur"]
+    begin = event["ts"]
+    took = event["dur"]
     return Stretch(name, begin, begin + took, took if busy is None else busy)
 
 
@@ -148,7 +150,10 @@ def trace_text(sessions: Sequence[Session]) -> str:
     Sessions follow each other on one axis, without the time between them.
     """
     encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
-    lines, starts, at, former = [], [], 0, 0
+    lines = []
+    starts = []
+    at = 0
+    former = 0
     driver: Event = {"ph": "M", "ts": 0, "pid": DRIVER, "tid": DRIVER}
     for number, session in enumerate(sessions, 1):
         started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(session.start_ns / 1e9))

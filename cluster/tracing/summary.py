@@ -67,7 +67,8 @@ class Grid:
         rates = amounts / (ends - begins)
         moments = np.concatenate([begins, ends])
         order = np.argsort(moments, kind="stable")
-        moments, rate = moments[order], np.cumsum(np.concatenate([rates, -rates])[order])
+        moments = moments[order]
+        rate = np.cumsum(np.concatenate([rates, -rates])[order])
         total = np.cumsum([0.0, *rate[:-1] * np.diff(moments)])
         shares: Shares = np.diff(np.interp(self._edges, moments, total)) / self.width
         return shares
@@ -96,17 +97,20 @@ def summarise(session: Session) -> dict[str, Any]:
     """
     parts = [p for p in session.phases if p.name == MAKING]
     begins = [p.begin for p in parts] or [w.begin for w in session.workers]
-    begin, end = min(begins, default=0), max((p.end for p in parts), default=session.end)
+    begin = min(begins, default=0)
+    end = max((p.end for p in parts), default=session.end)
     grid = Grid(begin, end, _BINS)
     did = [(worker, grid.activity(worker)) for worker in session.workers]
     stages = {w.stage: [own for own in did if own[0].stage == w.stage] for w, _ in did}
     bounds, loading, waiting = _bounds(stages)
     gpus = any(w.gpus for w in session.workers)
     weights = [w.gpus if gpus else float(not w.remote) for w in session.workers]
-    bin_s, hours = grid.width / 1e6, np.zeros(len(STATES))
+    bin_s = grid.width / 1e6
+    hours = np.zeros(len(STATES))
     for weight, (_, activity) in zip(weights, did, strict=True):
         hours += weight * activity.sum(axis=1) * bin_s / 3600
-    seconds, making = session.end / 1e6, (end - begin) / 1e6
+    seconds = session.end / 1e6
+    making = (end - begin) / 1e6
     starting = sum(p.busy for p in session.phases if p.name == STARTING_RAY) / 1e6
     bounding = max(bounds, key=bounds.__getitem__, default=None)
     uses = {name: _use(own, bounds[name] * bin_s, bin_s) for name, own in stages.items()}
@@ -135,7 +139,8 @@ def _bounds(
     stages: Mapping[str, _Activities],
 ) -> tuple[dict[str, float], float, float]:
     """Moments that each stage bounded, those of loading alone, and those of neither."""
-    use, load = np.zeros((len(stages), _BINS)), np.zeros(_BINS)
+    use = np.zeros((len(stages), _BINS))
+    load = np.zeros(_BINS)
     for i, own in enumerate(stages.values()):
         total = np.sum([activity for _, activity in own], axis=0)
         ready = total[_COMPUTE:].sum(axis=0)
@@ -145,7 +150,8 @@ def _bounds(
         load = np.maximum(load, np.max([activity[_LOAD] for _, activity in own], axis=0))
     # Of equally busy stages, that which is busier in the whole run comes first.
     busier = np.broadcast_to(-use.sum(axis=1, keepdims=True), use.shape)
-    left, bound = np.ones(_BINS), np.zeros(len(stages))
+    left = np.ones(_BINS)
+    bound = np.zeros(len(stages))
     for first in np.lexsort((busier, -np.round(use / _ALIKE)), axis=0):
         taken = np.minimum(left, use[first, np.arange(_BINS)])
         np.add.at(bound, first, taken)

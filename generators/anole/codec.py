@@ -42,7 +42,8 @@ def encoder_input(image: Image, resolution: int) -> torch.Tensor:
             f"pixels would become {width} x {height}; at most {MAX_PIXELS:,} are read"
         )
     scaled = whole.resize((width, height), Pillow.Resampling.LANCZOS)
-    left, top = (width - resolution) // 2, (height - resolution) // 2
+    left = (width - resolution) // 2
+    top = (height - resolution) // 2
     square = scaled.crop((left, top, left + resolution, top + resolution))
     values = np.asarray(square) / 255.0 * 2 - 1
     return torch.from_numpy(values).permute(2, 0, 1).float()

@@ -63,7 +63,8 @@ class AnoleTrack(Track):
     ) -> None:
         """Take, besides, the number of codes of one image."""
         super().__init__(prompt, context)
-        self.vocabulary, self.settings = vocabulary, settings
+        self.vocabulary = vocabulary
+        self.settings = settings
         self.image_tokens = image_tokens
         self.mode = TokenMode.TEXT
         self.images = 0
@@ -142,7 +143,8 @@ class AnoleDraft(InterleavedDraft[AnoleTrack]):
         self.language, self.codec = load_language(weights, own), load_codec(weights, own)
         self.vocabulary = ids = self.language.vocabulary
         self.image_tokens = self.codec.side**2
-        self.each, self.leading = self.image_tokens + 2, (ids.bos,)
+        self.each = self.image_tokens + 2
+        self.leading = (ids.bos,)
         self._use(self.language.model.model, own.context)
         about = (self.context, ids, own, self.image_tokens)
         self.track = lambda prompt: AnoleTrack(prompt, *about)
@@ -208,7 +210,8 @@ class AnoleDraft(InterleavedDraft[AnoleTrack]):
         rows = [(r.stream.row, *(guide.row for guide in r.guides)) for r in records]
         of_contexts = torch.tensor(rows, device=self.device).T[..., None]
         full, image, free = logits[of_contexts, self._image_ids]
-        text, guide = self.settings.guidance_text, self.settings.guidance_image
+        text = self.settings.guidance_text
+        guide = self.settings.guidance_image
         mixed = guided_logits(full, image, free, text=text, image=guide)
         return self._sampled(self.image, mixed, records, self._image_ids)
 

@@ -55,9 +55,12 @@ from plait.generators.loading.strict import (
 from plait.generators.settings import ModelSettings
 from plait.generators.toys import BYTE_LEVEL
 
-BOS, EOS = "<s>", "</s>"
-BEGIN_IMAGE, END_IMAGE = "<racm3:break>", "<eoss>"
-IMAGE_PREFIX, IMAGE_SUFFIX = "IMGIMG", "Z"
+BOS = "<s>"
+EOS = "</s>"
+BEGIN_IMAGE = "<racm3:break>"
+END_IMAGE = "<eoss>"
+IMAGE_PREFIX = "IMGIMG"
+IMAGE_SUFFIX = "Z"
 """`IMGIMG` + the code's decimal digits as letters A..J + `Z` (chameleon vocab.py)."""
 
 _DIGITS = "ABCDEFGHIJ"
@@ -158,7 +161,8 @@ def language_model(config: Any) -> Any:
 
 def load_language(weights: Weights, settings: AnoleDraftSettings) -> AnoleLanguage:
     """Return the language model; CheckpointError when a published one does not fit."""
-    device, dtype = device_of(settings.device), getattr(torch, settings.dtype)
+    device = device_of(settings.device)
+    dtype = getattr(torch, settings.dtype)
     if weights != "pretrained":
         dtype = torch.float32 if weights == "tiny" else dtype
         return random_language(weights, device, dtype)
@@ -286,7 +290,8 @@ def _meta_change(name: str, config: Any) -> Callable[[Tensor], Tensor]:
 
 def _halves(states: Tensor, axis: int) -> Tensor:
     """Return the channels along `axis` with the even ones first, then the odd ones."""
-    before, after = states.shape[:axis], states.shape[axis + 1 :]
+    before = states.shape[:axis]
+    after = states.shape[axis + 1 :]
     pairs = states.reshape(*before, -1, 2, *after)
     return pairs.transpose(axis, axis + 1).reshape(states.shape)
 
@@ -324,7 +329,9 @@ class AnoleCheckpoint:
     def __init__(
         self, files: Files, config: Mapping[str, Any], vq_prefix: str = VQ_PREFIX
     ) -> None:
-        self.files, self.config, self._prefix = files, config, vq_prefix
+        self.files = files
+        self.config = config
+        self._prefix = vq_prefix
         self.source = f"checkpoint {files.model!r}"
         """The checkpoint's name, for errors."""
         self.vq_config = self._vq_config()
@@ -364,7 +371,8 @@ class AnoleCheckpoint:
         return ((name.removeprefix(prefix), tensor) for name, tensor in stored)
 
 
-_MODEL, _TOKENS = "models/7b", "tokenizer"
+_MODEL = "models/7b"
+_TOKENS = "tokenizer"
 _PARAMS = f"{_MODEL}/params.json"
 _CONSOLIDATED = f"{_MODEL}/consolidated.pth"
 _VQ_SIZES = {
@@ -476,7 +484,8 @@ def random_language(
     sizes = config_of("anole", tiny=weights == "tiny")
     # In the published order.
     codes = map(image_name, range(sizes["vq"]["num_embeddings"]))
-    names, specials = (*_SPECIALS, *codes, *_MARKS), (*_SPECIALS, *_MARKS)
+    names = (*_SPECIALS, *codes, *_MARKS)
+    specials = (*_SPECIALS, *_MARKS)
     tokenizer = toy_byte_level(names, specials, sizes["vocabulary"])
     ids = tokenizer.get_vocab(with_added_tokens=True)
     vocabulary = AnoleVocabulary.of(ids)

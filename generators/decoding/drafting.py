@@ -77,7 +77,8 @@ class Track:
 
     def __init__(self, prompt: NativePrompt, context: int) -> None:
         """Take the prompt, and the most positions of it and its answer."""
-        self.prompt, self.context = prompt, context
+        self.prompt = prompt
+        self.context = context
         self.ids: list[int] = []
         """Its tokens, those of images included."""
         self.stop: Stop | NoNumbers | None = None
@@ -100,7 +101,8 @@ class LimitedTrack(Track):
         self, prompt: NativePrompt, context: int, limit: int, end: int = NONE
     ) -> None:
         super().__init__(prompt, context)
-        self._limit, self._end = limit, end
+        self._limit = limit
+        self._end = end
 
     def take(self, token: int) -> None:
         """Append the next token."""
@@ -204,7 +206,8 @@ class Writing(ABC, Generic[TrackT]):
         """Write with a decoder of transformers; by default in all its context."""
         self.decoder = decoder
         self.table: Tensor = decoder.get_input_embeddings().weight
-        self.device, self.dtype = self.table.device, self.table.dtype
+        self.device = self.table.device
+        self.dtype = self.table.dtype
         self.context = context_of(context, decoder.config.max_position_embeddings)
         """Most tokens of a prompt and its answer."""
 
@@ -381,5 +384,6 @@ def context_of(requested: int | None, longest: int) -> int:
 def clip_pixels(pil_image: Pillow.Image) -> Tensor:
     """Return an RGB image as CLIP reads it: (3, height, width), float32, normalised."""
     values = torch.from_numpy(np.asarray(pil_image).astype(np.float32) / 255.0)
-    mean, deviation = torch.tensor(OPENAI_CLIP_MEAN), torch.tensor(OPENAI_CLIP_STD)
+    mean = torch.tensor(OPENAI_CLIP_MEAN)
+    deviation = torch.tensor(OPENAI_CLIP_STD)
     return ((values - mean) / deviation).permute(2, 0, 1)

@@ -102,7 +102,8 @@ class CodesRender:
         if isinstance(given, Failure):
             return given
         (codes,) = given
-        side, size = self.codec.side, self.codec.size
+        side = self.codec.side
+        size = self.codec.size
         if codes.shape != (side, side):
             shape = tuple(codes.shape)
             return Failure(f"the payload holds codes of {shape}, not ({side}, {side})")

@@ -166,7 +166,8 @@ class Stream:
     __slots__ = ("length", "row")
 
     def __init__(self, row: int, length: int) -> None:
-        self.row, self.length = row, length
+        self.row = row
+        self.length = length
 
 
 class Streams:
@@ -183,7 +184,8 @@ class Streams:
         self._decoder = decoder
         self._axes = axes
         weight = decoder.get_input_embeddings().weight
-        self._device, self._dtype = weight.device, weight.dtype
+        self._device = weight.device
+        self._dtype = weight.dtype
         self._cache = KeyValueRows(context)
         suited = suits(decoder, self._device)
         self._graphs = StepGraphs() if suited else None
@@ -324,7 +326,8 @@ class Streams:
             self._graphs.forget()
 
     def _next(self, tokens: int) -> tuple[Tensor, Tensor]:
-        pending, ids = self._pending[:, None], self._ids[:, None]
+        pending = self._pending[:, None]
+        ids = self._ids[:, None]
         if tokens > 1:
             more = torch.stack([self._runs[s][: tokens - 1] for s in self._open])
             pending = torch.cat([pending, more], dim=1)

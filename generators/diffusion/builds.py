@@ -147,7 +147,8 @@ def _sample_codes(prior: Any) -> None:
 
     Random weights would end an image early.
     """
-    codes, words = prior.config.vq_config.num_embeddings, prior.lm_head.out_features
+    codes = prior.config.vq_config.num_embeddings
+    words = prior.lm_head.out_features
     prior.generation_config.update(
         do_sample=True,
         temperature=0.9,
@@ -217,7 +218,8 @@ def small_tokenizer(kind: TokenizerKind) -> Any:
         return _glm_image_processor(letters)
     if kind == "qwen-vl":
         videos = transformers.Qwen2VLVideoProcessor()
-        images, tokens = transformers.Qwen2VLImageProcessor(), small_tokenizer("qwen")
+        images = transformers.Qwen2VLImageProcessor()
+        tokens = small_tokenizer("qwen")
         return transformers.Qwen2VLProcessor(images, tokens, videos)
     special_tokens = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"]
     octets = [f"<0x{byte:02X}>" for byte in range(256)]

@@ -39,7 +39,8 @@ class Call:
 
     def __init__(self, pipeline: Any, settings: DiffusionSettings) -> None:
         named = inspect.signature(pipeline.__call__).parameters
-        self._pipeline, self._settings = pipeline, settings
+        self._pipeline = pipeline
+        self._settings = settings
         self._kind = type(pipeline).__name__
         self._defaults = {n: p.default for n, p in named.items() if p.kind not in _UNNAMED}
         used = (n for n in _GUIDING if self._defaults.get(n) is not None)
@@ -47,11 +48,13 @@ class Call:
         """The argument that the setting `guidance` means: the one in use by default."""
         self._check_own()
         apart = self._kind not in SEEING or "height" in self._defaults
-        width, height = settings.width, settings.height
+        width = settings.width
+        height = settings.height
         self.input_size = None if apart or not (width and height) else (width, height)
         """(width, height) to which images are brought that a pipeline draws from, where
         those it draws are as large as they."""
-        given, own = self._given(), settings.arguments
+        given = self._given()
+        own = settings.arguments
         if doubled := sorted(own.keys() & given.keys()):
             raise ValueError(
                 f"guidance and arguments.{doubled[0]} both set {doubled[0]} of "

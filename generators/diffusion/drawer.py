@@ -47,12 +47,14 @@ def load_pipeline(
     The ValueErrors (AttentionError among them) name the valid choices. `read` is for
     checkpoints that are more than a pipeline of diffusers.
     """
-    device, dtype = device_of(settings.device), getattr(torch, settings.dtype)
+    device = device_of(settings.device)
+    dtype = getattr(torch, settings.dtype)
     with quiet():
         if weights == "pretrained":
             pipeline = read(settings, dtype)
         else:
-            architecture, without = architecture_of(settings), settings.elsewhere
+            architecture = architecture_of(settings)
+            without = settings.elsewhere
             pipeline = build_pipeline(architecture, weights, device, dtype, without)
             if settings.safety_checker == "off" and "safety_checker" in pipeline.components:
                 pipeline.safety_checker = None
@@ -148,7 +150,8 @@ class Drawer:
 
     def _draw_with(self, pipeline: Any) -> None:
         self.pipeline, call = pipeline, Call(pipeline, self.settings)
-        self.arguments, self.negative_prompt = call.arguments, call.negative_prompt
+        self.arguments = call.arguments
+        self.negative_prompt = call.negative_prompt
         self.notes = {**self._taken, **call.notes}
         """Noted with every image."""
         self.input_size = call.input_size
@@ -157,7 +160,8 @@ class Drawer:
 
     def of_class(self, name: str) -> Drawer:
         """Return a drawer with the same modules and settings, and a pipeline of `name`."""
-        kind, twin = getattr(diffusers, name), copy.copy(self)
+        kind = getattr(diffusers, name)
+        twin = copy.copy(self)
         taken = inspect.signature(kind).parameters
         parts = {n: p for n, p in self.pipeline.components.items() if n in taken}
         pipeline = kind(**parts)

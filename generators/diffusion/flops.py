@@ -82,13 +82,15 @@ def _unet(config: Mapping[str, Any], latents: float) -> float:
 
     def attended(level: int) -> float:
         # Self-attention, queries and output of cross-attention, gated MLP; projections.
-        width, positions = widths[level], latents / 4**level
+        width = widths[level]
+        positions = latents / 4**level
         block = (4 + 2 + 12) * width**2 + 2 * positions * width
         return float(depths[level] * block + 2 * width**2)
 
     total = (2 * residual(widths[last], widths[last]) + attended(last)) / 4**last
     for level, width in enumerate(widths):
-        above, below = widths[max(level - 1, 0)], widths[min(level + 1, last)]
+        above = widths[max(level - 1, 0)]
+        below = widths[min(level + 1, last)]
         read = (above, width, below + width, 2 * width, width + above)
         blocks = sum(residual(channels, width) for channels in read)
         attention = 5 * attended(level) if "CrossAttn" in kinds[level] else 0.0

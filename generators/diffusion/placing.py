@@ -22,7 +22,8 @@ from plait.generators.errors import PlaitError
 
 def place(pipeline: Any, settings: DiffusionSettings, device: torch.device) -> None:
     """Move a pipeline to its device or devices; ValueError where that needs a GPU."""
-    offload, device_map = settings.offload, settings.device_map
+    offload = settings.offload
+    device_map = settings.device_map
     if (offload or device_map) and device.type == "cpu":
         setting = "offload" if offload else "device_map"
         raise ValueError(f"{setting} needs a GPU, and the device is the CPU")
@@ -83,7 +84,9 @@ def compile_denoiser(denoiser: Any) -> None:
         denoiser.compile()
 
 
-_OWN, _SDPA, _XFORMERS = "own", "sdpa", "xformers"
+_OWN = "own"
+_SDPA = "sdpa"
+_XFORMERS = "xformers"
 _NATIVE = "native"
 """diffusers' name of torch's scaled dot product attention."""
 _REPLACEABLE = {

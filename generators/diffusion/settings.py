@@ -147,7 +147,8 @@ class DiffusionSettings(ModelSettings):
         architecture = self.architecture or PUBLISHED.get(self.model)
         if architecture is None or not (self.steps and self.height and self.width):
             return None
-        design, pixels = DESIGNS[architecture], self.height * self.width
+        design = DESIGNS[architecture]
+        pixels = self.height * self.width
         read = self.max_sequence_length or _CLIP_TOKENS
         evaluations = self.steps * (2 if is_guided(design, self.guidance) else 1)
         flops = evaluations * evaluation_flops(design, pixels, read)

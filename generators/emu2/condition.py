@@ -54,7 +54,8 @@ class Emu2Condition:
         mode: ConditionMode = "autoencoding" if encodes else "generation"
         # The last vector is read from the state before it and is never in the context.
         room = self.model.vision.queries - 1 if mode == "generation" else 0
-        parts, begins = request_parts(request), mode == "generation"
+        parts = request_parts(request)
+        begins = mode == "generation"
         read = self.model.read(parts, room, self.context, begins)
         return (mode, read) if isinstance(read, NativePrompt) else read
 

@@ -76,7 +76,8 @@ def load(settings: Emu2Settings, weights: Weights, part: Part) -> Emu2:
     A published one is streamed onto the devices tensor by tensor; random ones are seeded
     and write sentences.
     """
-    kind, tiny = settings.quantization, weights == "tiny"
+    kind = settings.quantization
+    tiny = weights == "tiny"
     if kind is not None:
         _bitsandbytes()
     devices = devices_of(settings.device)
@@ -84,15 +85,18 @@ def load(settings: Emu2Settings, weights: Weights, part: Part) -> Emu2:
     if weights == "pretrained":
         checkpoint = open_checkpoint(settings.model, settings.revision)
         tokens = _vocabulary(checkpoint, part, settings.strip_text)
-        vision, config = checkpoint.vision(), checkpoint.language(tokens.rows)
+        vision = checkpoint.vision()
+        config = checkpoint.language(tokens.rows)
     else:
         sizes = config_of("emu2", tiny=tiny)
         tokens = toy_tokens(SPECIAL[part], sizes["vocabulary"], settings.strip_text)
-        vision, config = vision_size(sizes, part), llama_config(sizes, tokens.rows)
+        vision = vision_size(sizes, part)
+        config = llama_config(sizes, tokens.rows)
     network: Any = empty_network(vision, config)
     home = device_map(network, devices)
     if weights == "pretrained":
-        layout, tensors = checkpoint.layout(network.state_dict()), checkpoint.tensors()
+        layout = checkpoint.layout(network.state_dict())
+        tensors = checkpoint.tensors()
         if kind is not None:
             tensors = quantising(tensors, network, layout, kind)
         about: Any = {"source": checkpoint.source, "device": home, "dtype": dtype}
@@ -157,7 +161,8 @@ class ComponentFiles(Files):
 def open_checkpoint(model: str, revision: str | None = None) -> Emu2Checkpoint:
     """Return the checkpoint of a folder or the Hub; CheckpointError if it is not Emu2."""
     files = Files(model, revision)
-    native, path = native_file(files), files.find("config.json")
+    native = native_file(files)
+    path = files.find("config.json")
     config = {} if path is None else read_json(path)
     if "vision_config" in config and native is None:
         return Emu2Checkpoint(files, files, config)
@@ -178,7 +183,9 @@ class Emu2Checkpoint:
     """Hugging Face's layouts: `config.json` with a `vision_config`, and shards."""
 
     def __init__(self, files: Files, tokenizer: Files, config: Mapping[str, Any]) -> None:
-        self.files, self.tokenizer, self.config = files, tokenizer, config
+        self.files = files
+        self.tokenizer = tokenizer
+        self.config = config
         self.source = f"checkpoint {files.model!r}"
         """The checkpoint's name, for errors."""
 
@@ -258,7 +265,8 @@ class Emu2Checkpoint:
         """
         path = self.tokenizer.find("added_tokens.json")
         if path is None or not (named := read_json(path)):
-            path, named = self.tokenizer.need("tokenizer_config.json"), {}
+            path = self.tokenizer.need("tokenizer_config.json")
+            named = {}
         try:
             if not named:
                 decoder = read_json(path).get("added_tokens_decoder", {})
@@ -340,7 +348,8 @@ class NativeEmu2(Emu2Checkpoint):
 
         A `vision_config` in `config.json` may set others.
         """
-        own, published = self.config.get("vision_config", {}), stored("emu2")
+        own = self.config.get("vision_config", {})
+        published = stored("emu2")
         width, _, patch, _ = self._shape("visual.patch_embed.proj.weight")
         head_width = published["vision"]["width"] // published["vision"]["heads"]
         part = "chat" if USER in self.tokens().added else "gen"
@@ -442,10 +451,13 @@ def layer_devices(layers: int, layer_size: int, rest: int, devices: int) -> list
     The first device also holds `rest`; layers stay in order.
     """
     share = (layers * layer_size + rest) / devices
-    indices, load, device = [], float(rest), 0
+    indices = []
+    load = float(rest)
+    device = 0
     for _ in range(layers):
         if load + layer_size / 2 > share and device < devices - 1:
-            device, load = device + 1, 0.0
+            device = device + 1
+            load = 0.0
         indices.append(device)
         load += layer_size
     return indices
@@ -515,7 +527,8 @@ def _bitsandbytes() -> Any:
 
 def _quantised(layer: nn.Linear, kind: Quantization) -> nn.Module:
     bnb = _bitsandbytes()
-    weight, sizes = layer.weight.data, (layer.in_features, layer.out_features)
+    weight = layer.weight.data
+    sizes = (layer.in_features, layer.out_features)
     options: dict[str, Any] = {"bias": False, "device": "meta"}
     if kind == "int8":
         quantised = bnb.nn.Linear8bitLt(
@@ -542,7 +555,8 @@ _SHARPENED = 4.0
 regression becomes chaotic: a rounding error grows from vector to vector."""
 _SHARPNESS = 4.0
 """Random logits are so flat that beam search would end at once."""
-_FORBIDDEN, _END_LOGIT = -30.0, 30.0
+_FORBIDDEN = -30.0
+_END_LOGIT = 30.0
 
 
 def toy_tokens(
@@ -576,7 +590,8 @@ def _steer(lm: Any, tokens: Emu2Tokens) -> None:
     embeddings[words[-1], 1] = strength
     ids = torch.tensor([[tokens["<s>"], *words]], device=lm.lm_head.weight.device)
     hidden: Tensor = lm.model(input_ids=ids, use_cache=False).last_hidden_state
-    after_word, after_end = hidden[0, -2, :2], hidden[0, -1, :2]
+    after_word = hidden[0, -2, :2]
+    after_end = hidden[0, -1, :2]
     head: Tensor = lm.lm_head.weight
     word_rows = head[words] * _SHARPNESS
     word_rows[:, :2] = 0.0

@@ -41,8 +41,11 @@ from plait.generators.loading.llama import (
 )
 
 PAD = "[PAD]"
-BEGIN_IMAGE, IMAGE, END_IMAGE = "[IMG]", "<image>", "[/IMG]"
-USER, ASSISTANT = "[USER]", "[ASSISTANT]"
+BEGIN_IMAGE = "[IMG]"
+IMAGE = "<image>"
+END_IMAGE = "[/IMG]"
+USER = "[USER]"
+ASSISTANT = "[ASSISTANT]"
 
 ADDED = (
     *(PAD, BEGIN_IMAGE, END_IMAGE, IMAGE, "[gIMG]", "[/gIMG]", "[EOC]", "[VIDEO]"),

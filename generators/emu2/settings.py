@@ -27,7 +27,8 @@ from plait.generators.settings import ModelSettings, unkeyed
 from plait.generators.system import System
 from plait.generators.work import PROMPT_TOKENS, FigureRange, Work, answer_tokens
 
-CHAT, GEN = "BAAI/Emu2-Chat", "BAAI/Emu2-Gen"
+CHAT = "BAAI/Emu2-Chat"
+GEN = "BAAI/Emu2-Gen"
 
 LAYERS_B = 32.102
 """Billions of parameters in the decoder layers, which are what quantisation shrinks."""

@@ -85,7 +85,8 @@ class GillTrack(Track):
         settings: GillDraftSettings,
     ) -> None:
         super().__init__(prompt, context)
-        self.tokens, self.settings = tokens, settings
+        self.tokens = tokens
+        self.settings = settings
         self.images: list[Tensor] = []
         """States (vokens, width) of each finished image."""
         self.steps = 0
@@ -204,7 +205,8 @@ class GillDraft(InterleavedDraft[GillTrack]):
         logits[torch.tensor(banned, device=self.device), first] = -torch.inf
 
     def _segments(self, track: GillTrack) -> list[Segment]:
-        settings, tokens = self.settings, self.tokens
+        settings = self.settings
+        tokens = self.tokens
         vokens = self.embeddings(tokens.vokens).float()
         runs = self._runs(track, settings.show_vokens)
         segments: list[Segment] = []

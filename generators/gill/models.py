@@ -55,7 +55,8 @@ from plait.generators.loading.strict import (
 )
 from plait.generators.toys import BYTE_LEVEL
 
-BOS, PAD = "</s>", "<pad>"
+BOS = "</s>"
+PAD = "<pad>"
 """OPT begins texts with the token that ends them (facebook/opt-6.7b, config.json)."""
 CLS = "<|image|>"
 
@@ -73,7 +74,8 @@ def opt_tokenizer(files: Files) -> Tokenizer:
     single_file = files.find("tokenizer.json")
     if single_file is not None:
         return read_tokenizer(single_file)
-    vocabulary, merges = files.need("vocab.json"), files.need("merges.txt")
+    vocabulary = files.need("vocab.json")
+    merges = files.need("merges.txt")
     try:
         return byte_level(models.BPE.from_file(str(vocabulary), str(merges)), [BOS, PAD])
     except Exception as error:
@@ -203,7 +205,8 @@ def vision_tower(config: Any) -> Any:
 
 def load_models(weights: Weights, settings: GillDraftSettings) -> GillModels:
     """Return the drafting models; CheckpointError when published files do not fit."""
-    device, dtype = device_of(settings.device), getattr(torch, settings.dtype)
+    device = device_of(settings.device)
+    dtype = getattr(torch, settings.dtype)
     if weights == "pretrained":
         return _published(settings, device, dtype)
     return _random(weights, device, torch.float32 if weights == "tiny" else dtype)
@@ -239,18 +242,21 @@ def _published(
 
 def _published_tower(files: Files, put: Put) -> Any:
     """Return the vision tower of a published CLIP; its text tower is not read."""
-    path, prefix = files.need("config.json"), "vision_model."
+    path = files.need("config.json")
+    prefix = "vision_model."
     about = read_json(path)
     sizes = section({"vision_config": about} | about, "vision_config", str(path))
     tower = vision_tower(configured("CLIPVisionConfig", sizes, str(path)))
     tensors = stored_tensors(files, lambda name: name.startswith(prefix))
-    layout, unused = identical(tower.state_dict(), prefix), "embeddings.position_ids"
+    layout = identical(tower.state_dict(), prefix)
+    unused = "embeddings.position_ids"
     source = f"vision tower of {files.model!r}"
     put(tower, tensors, layout, source=source, tolerated=(f"{prefix}{unused}",))
     return tower
 
 
-CHECKPOINT, ARGUMENTS = "pretrained_ckpt.pth.tar", "model_args.json"
+CHECKPOINT = "pretrained_ckpt.pth.tar"
+ARGUMENTS = "model_args.json"
 
 VOKENS = "model.input_embeddings.weight"
 VISUAL = "model.visual_embeddings"
@@ -314,7 +320,8 @@ class GillCheckpoint:
         self, module: nn.Module, layout: Layout, others: tuple[str, ...], put: Put
     ) -> None:
         """Fill a part of the model strictly; `others` are the keys of other parts."""
-        unused, tensors = (*others, *RETRIEVAL), self.tensors.items()
+        unused = (*others, *RETRIEVAL)
+        tensors = self.tensors.items()
         put(module, tensors, layout, source=self.source, tolerated=unused)
 
     def check_ids(self, tokens: GillTokens) -> None:
@@ -358,7 +365,8 @@ def _random(weights: Weights, device: torch.device, dtype: torch.dtype) -> GillM
     language = sizes["language"] | {"vocab_size": tokens.size}
     model = empty_model("AutoModel", configured("OPTConfig", language, "gill.json"))
     config = configured("CLIPVisionConfig", sizes["vision"], "gill.json")
-    tower, visual = vision_tower(config), sizes["visual_tokens"]
+    tower = vision_tower(config)
+    visual = sizes["visual_tokens"]
     with torch.device("meta"):
         width = visual * language["word_embed_proj_dim"]
         projection = nn.Linear(config.hidden_size, width)
@@ -398,7 +406,8 @@ def _steer(decoder: Any, tokens: GillTokens, words: Sequence[int]) -> None:
     newline is written with about the probabilities of `_SHARES`.
     """
     (asks, ends), table = _SHARES, decoder.embed_tokens.weight
-    asking, ending = tokens.vokens[0], tokens.newline
+    asking = tokens.vokens[0]
+    ending = tokens.newline
     _hold_channel(decoder)
     context = table[torch.tensor([tokens.bos, *words[:60]], device=table.device)]
     hidden: Tensor = decoder(inputs_embeds=context[None], use_cache=False)[0][0]

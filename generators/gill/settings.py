@@ -101,7 +101,8 @@ class GillDraftSettings(ModelSettings):
 
     def _work(self) -> Work:
         """One image's states are stored, in float32."""
-        answer, stored_bytes = answer_tokens(self.num_words), states_bytes("gill")
+        answer = answer_tokens(self.num_words)
+        stored_bytes = states_bytes("gill")
         return self._decoding(PROMPT_TOKENS, answer, payload_bytes=stored_bytes)
 
 

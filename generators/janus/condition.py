@@ -63,7 +63,8 @@ class JanusCondition(Writing[LimitedTrack]):
         if request.seed is None and self.settings.is_seeded():
             return Failure("the request has no seed, but codes are sampled")
         shown = f"{USER}: {(request.prompt or '').strip()}\n\n{ANSWER}"
-        bos, begin = self.janus.id(BOS), self.janus.id(BEGIN_IMAGE)
+        bos = self.janus.id(BOS)
+        begin = self.janus.id(BEGIN_IMAGE)
         ids = [bos, *self.janus.encoded(shown), begin]
         if skip := too_long(len(ids), 0, 1, self.context, self.codes):
             return skip
@@ -90,7 +91,8 @@ class JanusCondition(Writing[LimitedTrack]):
     def _guide(self, records: Sequence[Record[LimitedTrack]], streams: Streams) -> None:
         if self.settings.streams == 1:
             return
-        kept, pad = {self.janus.id(BOS), self.janus.id(BEGIN_IMAGE)}, self.janus.id(PAD)
+        kept = {self.janus.id(BOS), self.janus.id(BEGIN_IMAGE)}
+        pad = self.janus.id(PAD)
         free = [[i if i in kept else pad for i in r.track.prompt.ids] for r in records]
         opened = streams.open([self.embeddings(ids) for ids in free])
         for record, stream in zip(records, opened, strict=True):

@@ -47,13 +47,18 @@ from plait.generators.loading.strict import (
 )
 from plait.generators.toys import BYTE_LEVEL
 
-BOS, EOS = "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"
+BOS = "<｜begin▁of▁sentence｜>"
+EOS = "<｜end▁of▁sentence｜>"
 PAD = "<｜▁pad▁｜>"
-USER, ASSISTANT = "<|User|>", "<|Assistant|>"
-IMAGE, BEGIN_IMAGE, END_IMAGE = "<image_placeholder>", "<begin_of_image>", "<end_of_image>"
+USER = "<|User|>"
+ASSISTANT = "<|Assistant|>"
+IMAGE = "<image_placeholder>"
+BEGIN_IMAGE = "<begin_of_image>"
+END_IMAGE = "<end_of_image>"
 _SPECIALS = (BOS, EOS, PAD, USER, ASSISTANT, IMAGE, BEGIN_IMAGE, END_IMAGE)
 
-HEAD, TABLE = "lm_head.weight", "model.language_model.embed_tokens.weight"
+HEAD = "lm_head.weight"
+TABLE = "model.language_model.embed_tokens.weight"
 DRAWING = ("model.vqmodel.", "model.generation_")
 """Beginnings of the names of what only images are written with."""
 READING = ("model.vqmodel.", "model.vision_model.", "model.aligner.", "lm_head.")
@@ -179,7 +184,8 @@ def load_codec(settings: JanusSettings, weights: Weights) -> JanusCodec:
         vq = JanusVQVAE(config.vq_config).requires_grad_(False)
     if weights == "pretrained":
         stored = stored_tensors(files, lambda name: name.startswith(_VQ))
-        source, layout = f"VQ model of {settings.model!r}", identical(vq.state_dict(), _VQ)
+        source = f"VQ model of {settings.model!r}"
+        layout = identical(vq.state_dict(), _VQ)
         fill(vq, stored, layout, source=source, device=device, dtype=torch.float32)
     else:
         randomised(vq, device=device, dtype=torch.float32, seed=1)
@@ -223,7 +229,8 @@ def empty(config: Any, left_out: tuple[str, ...]) -> Any:
 
 def _with_head(stored: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
     """Yield the table of embeddings as the head too, where no head is stored."""
-    table, seen = None, False
+    table = None
+    seen = False
     for name, tensor in stored:
         yield name, tensor
         table = tensor if name == TABLE else table

@@ -133,7 +133,8 @@ class JanusConditionSettings(JanusSettings):
         return self.streams * self.caches_gib(_LONGEST_DRAWN + self._codes)
 
     def _work(self) -> Work:
-        prompt, codes = answer_tokens(_LONGEST_DRAWN), FigureRange.exact(self._codes)
+        prompt = answer_tokens(_LONGEST_DRAWN)
+        codes = FigureRange.exact(self._codes)
         sizes = {"streams": self.streams, "payload_bytes": 4 * self._codes}
         return self._decoding(prompt, codes, **sizes)
 

@@ -199,7 +199,8 @@ def configured(kind: Any, fields: Mapping[str, Any], source: str) -> Any:
         ) from None
 
 
-_SAFE, _PICKLED = "model.safetensors", "pytorch_model.bin"
+_SAFE = "model.safetensors"
+_PICKLED = "pytorch_model.bin"
 
 
 def _all(name: str) -> bool:

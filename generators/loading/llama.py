@@ -19,7 +19,9 @@ from typing import Any
 
 from plait.generators.errors import CheckpointError
 
-BOS, EOS, UNKNOWN = "<s>", "</s>", "<unk>"
+BOS = "<s>"
+EOS = "</s>"
+UNKNOWN = "<unk>"
 
 
 class LlamaPieces:

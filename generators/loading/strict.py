@@ -195,7 +195,9 @@ def fill(
     """
     shapes = {name: value.shape for name, value in module.state_dict().items()}
     missing = dict(layout)
-    unexpected, misshapen, others = list[str](), list[str](), list[str]()
+    unexpected = list[str]()
+    misshapen = list[str]()
+    others = list[str]()
     for key, tensor in stored:
         place = missing.pop(key, None)
         if place is None:

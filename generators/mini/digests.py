@@ -30,7 +30,8 @@ def verified(name: str) -> str:
             f"the mini weights of {name!r} are not in {folder}. They come with plait's "
             f"checkout; the environment variable {ROOT} may name another folder"
         )
-    digest, expected = digest_of(folder), _pinned(root()).get(folder.name)
+    digest = digest_of(folder)
+    expected = _pinned(root()).get(folder.name)
     if expected is None and root() == SHIPPED:
         raise CheckpointError(f"{folder}: {DIGESTS} does not name these weights")
     if expected not in (None, digest):

@@ -45,7 +45,8 @@ def prompt_parts(request: Request, settings: MiniGPT5DraftSettings) -> list[Piec
     System turns follow the model's system prompt; the request comes after the last human
     turn; a conversation that ends with the assistant is continued.
     """
-    wording, separator = settings.wording, settings.turn_separator
+    wording = settings.wording
+    separator = settings.turn_separator
     parts: list[Piece] = [wording.system]
     for turn in request.turns:
         if turn.role == "system":
@@ -100,7 +101,8 @@ class MiniGPT5Track(Track):
         settings: MiniGPT5DraftSettings,
     ) -> None:
         super().__init__(prompt, context)
-        self.vocabulary, self.settings = vocabulary, settings
+        self.vocabulary = vocabulary
+        self.settings = settings
         self.images: list[list[Tensor]] = []
         """States of each image: one before `[IMG0]`, then those at `[IMG0..6]`."""
 
@@ -215,11 +217,14 @@ class MiniGPT5Draft(InterleavedDraft[MiniGPT5Track]):
             return {}
         states = hidden[self._rows(writing), -1]
         logits = self.model.lm_head(states).float()
-        seen, penalty = seen_by(writing), self.settings.repetition_penalty
-        logits, begin = penalised(logits, seen, penalty), self.vocabulary.begin_image
+        seen = seen_by(writing)
+        penalty = self.settings.repetition_penalty
+        logits = penalised(logits, seen, penalty)
+        begin = self.vocabulary.begin_image
         for row, record in zip(logits, writing, strict=True):
             if record.track.must_begin_image:
-                row[:begin], row[begin + 1 :] = -torch.inf, -torch.inf
+                row[:begin] = -torch.inf
+                row[begin + 1 :] = -torch.inf
             elif not record.track.may_begin_image:
                 row[begin] = -torch.inf
         chosen = self._sampled(self.sampler, logits, writing)
@@ -248,7 +253,8 @@ class MiniGPT5Draft(InterleavedDraft[MiniGPT5Track]):
 
     def _details(self, track: MiniGPT5Track) -> tuple[dict[str, float], dict[str, Any]]:
         """Note how often added ids were sampled that are neither text nor images."""
-        begin, size = self.vocabulary.begin_image, self.vocabulary.tokenizer.size
+        begin = self.vocabulary.begin_image
+        size = self.vocabulary.tokenizer.size
         others = Counter(i for i in sorted(track.ids) if i >= size and i != begin)
         named = {self.vocabulary.added_name(i): n for i, n in others.items()}
         return {}, {"left out": named} if named else {}

@@ -56,7 +56,8 @@ MARK = "###"
 """Begins every turn; an answer ends where the model writes it."""
 _SPELLINGS = (("\u2581###",), ("##", "#"))
 """Pieces that spell the mark: ids [835] and [2277, 29937] of upstream's `predict`."""
-_MODEL, _JSON = "tokenizer.model", "tokenizer.json"
+_MODEL = "tokenizer.model"
+_JSON = "tokenizer.json"
 _SPECIAL_MAPS = ("special_tokens_map.json", "tokenizer_config.json")
 
 
@@ -188,7 +189,8 @@ MiniGPT5Models = tuple[Any, MiniGPT5Vocabulary, ImageEncoder]
 
 def load_models(weights: Weights, settings: MiniGPT5DraftSettings) -> MiniGPT5Models:
     """Return the drafting models; CheckpointError when published files do not fit."""
-    device, dtype = device_of(settings.device), getattr(torch, settings.dtype)
+    device = device_of(settings.device)
+    dtype = getattr(torch, settings.dtype)
     if weights == "pretrained":
         return _published(settings, device, dtype)
     return random_models(weights, device, torch.float32 if weights == "tiny" else dtype)

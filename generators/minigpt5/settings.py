@@ -150,7 +150,8 @@ class MiniGPT5DraftSettings(ModelSettings):
 
     def _work(self) -> Work:
         """One image's states are stored, in float32."""
-        answer, stored_bytes = answer_tokens(self.max_new_tokens), states_bytes("minigpt5")
+        answer = answer_tokens(self.max_new_tokens)
+        stored_bytes = states_bytes("minigpt5")
         sizes = {"most": self.max_new_tokens, "payload_bytes": stored_bytes}
         return self._decoding(PROMPT_TOKENS, answer, **sizes)
 

@@ -117,10 +117,12 @@ class ImageEncoder(nn.Module):
         return projected
 
 
-VIT, QFORMER = "eva_vit_g.pth", "blip2_pretrained_flant5xxl.pth"
+VIT = "eva_vit_g.pth"
+QFORMER = "blip2_pretrained_flant5xxl.pth"
 _DEPTH = 39
 """`create_eva_vit_g` leaves out the last of EVA-CLIP's 40 blocks."""
-_VIT_HEAD, _QFORMER_HEAD = 88, 64
+_VIT_HEAD = 88
+_QFORMER_HEAD = 64
 """Channels of one attention head."""
 
 _UNUSED_VIT = ("norm", "fc_norm", "head", "mask_token")
@@ -233,9 +235,11 @@ class LavisBlip2(Blip2):
         for name in (n for n in encoder.state_dict() if not n.startswith("llama_proj.")):
             layout = qformer if name.startswith(rest) else vit
             layout[renamed(name, _NAMES)] = Place(name)
-        source, tensors = f"{VIT} of {self.source}", _vit_tensors(self._vit)
+        source = f"{VIT} of {self.source}"
+        tensors = _vit_tensors(self._vit)
         put(encoder, tensors, vit, source=source, tolerated=_UNUSED_VIT)
-        source, tensors = f"{QFORMER} of {self.source}", iter(self._qformer.items())
+        source = f"{QFORMER} of {self.source}"
+        tensors = iter(self._qformer.items())
         put(encoder, tensors, qformer, source=source, tolerated=_UNUSED_QFORMER)
 
 

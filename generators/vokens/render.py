@@ -45,7 +45,8 @@ class VokenMapper(nn.Module):
         """Take dimensions as `stored_size` returns them."""
         super().__init__()
         self.first = first
-        width, layers = size["width"], size["layers"]
+        width = size["width"]
+        layers = size["layers"]
         sizes = (width, size["heads"], layers, layers, size["inner"])
         with warnings.catch_warnings():
             # It says that nested tensors are off with norm_first, which is intended.
@@ -166,7 +167,8 @@ class GillRender(VokenRender):
             mapper, vokens = _gill_mapper(checkpoint, device)
         else:
             sizes = config_of("gill", tiny=weights == "tiny")
-            mapper, vokens = empty_gill_mapper(sizes["mapper"]), sizes["vokens"]
+            mapper = empty_gill_mapper(sizes["mapper"])
+            vokens = sizes["vokens"]
             randomised(mapper, device=device, dtype=torch.float32, seed=gill.SEED)
         shape = (vokens, mapper.get_parameter("first.weight").shape[1])
         super().__init__(render.drawing(), weights, mapper, shape)
@@ -176,7 +178,8 @@ def empty_gill_mapper(size: Mapping[str, int]) -> VokenMapper:
     """Return the mapper on the meta device; `size` as in `architectures/gill.json`."""
     width = size["width"]
     with torch.device("meta"):
-        first, last = nn.Linear(size["states"], width), nn.Linear(width, size["out"])
+        first = nn.Linear(size["states"], width)
+        last = nn.Linear(width, size["out"])
         return VokenMapper(size, first, last)
 
 
@@ -186,7 +189,8 @@ def _gill_mapper(
     """Return the published mapper, and the number of vokens that it reads."""
     names = {"first": "fc", "transformer": "tfm", "queries": "query_embs"}
     names = {part: f"{gill.MAPPER}.{name}" for part, name in names.items()}
-    tensors, last = checkpoint.tensors, f"{gill.MAPPER}.model"
+    tensors = checkpoint.tensors
+    last = f"{gill.MAPPER}.model"
     source = f"{gill.CHECKPOINT} of {checkpoint.source}"
     size = stored_size(tensors, source, **names)
     size["out"] = shape_of(tensors, f"{last}.weight", source, 2)[0]
@@ -221,7 +225,8 @@ class MiniGPT5Render(VokenRender):
 
 def empty_minigpt5_mapper(size: Mapping[str, int]) -> VokenMapper:
     """Return the mapper on the meta device; its width is that of what it gives."""
-    heads, width = stored("minigpt5")["mapper"]["heads"], size["width"]
+    heads = stored("minigpt5")["mapper"]["heads"]
+    width = size["width"]
     with torch.device("meta"):
         layers = (nn.Linear(size["states"], width), nn.GELU(), nn.Linear(width, width))
         return VokenMapper({**size, "heads": heads}, nn.Sequential(*layers))
@@ -231,13 +236,15 @@ def random_size(settings: MiniGPT5RenderSettings, tiny: bool) -> dict[str, int]:
     """Return the dimensions of a mapper for a language model and a UNet."""
     sizes = config_of("minigpt5", tiny=tiny)
     unet = DESIGNS[architecture_of(settings)].config("unet", tiny=tiny)
-    width, states = unet["cross_attention_dim"], sizes["language"]["hidden_size"]
+    width = unet["cross_attention_dim"]
+    states = sizes["language"]["hidden_size"]
     return {**sizes["mapper"], "states": states, "width": width, "inner": 4 * width}
 
 
 def _minigpt5_mapper(settings: MiniGPT5RenderSettings, device: torch.device) -> VokenMapper:
     stages = StageCheckpoints(Files(settings.model, settings.revision), settings.finetuned)
-    stored_1, stored_2 = stages.stage_1(), stages.stage_2()
+    stored_1 = stages.stage_1()
+    stored_2 = stages.stage_2()
     source = f"{minigpt5.STAGE_1} of {stages.files.describe()}"
     names = {"transformer": "llm_to_t2i_mapping", "queries": "t2i_decoder_prompt"}
     mapper = empty_minigpt5_mapper(stored_size(stored_1, source, first="fc.0", **names))

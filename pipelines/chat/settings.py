@@ -79,7 +79,8 @@ class ChatSettings(EngineModelSettings):
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
-        low, high = self.min_pixels, self.max_pixels
+        low = self.min_pixels
+        high = self.max_pixels
         if low is not None and high is not None and low > high:
             raise ValueError(f"min_pixels {low} is more than max_pixels {high}")
         return self
@@ -236,8 +237,10 @@ class ServerSettings(StageSettings):
 
         Cached input counts at the full price, so the cost is never too low.
         """
-        price_in, price_out = self.price_per_million_input, self.price_per_million_output
-        read, written = usage.get("input_tokens"), usage.get("output_tokens")
+        price_in = self.price_per_million_input
+        price_out = self.price_per_million_output
+        read = usage.get("input_tokens")
+        written = usage.get("output_tokens")
         if price_in is None or price_out is None or read is None or written is None:
             return None
         return (read * price_in + written * price_out) / 1e6

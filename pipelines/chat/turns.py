@@ -55,7 +55,9 @@ class ControlTokens:
         first and so would join its halves.
         """
         texts = [s.text for s in turn.content if isinstance(s, Text)]
-        whole, ends, tokens = "".join(texts), list(accumulate(map(len, texts))), []
+        whole = "".join(texts)
+        ends = list(accumulate(map(len, texts)))
+        tokens = []
         while matches := list(self._pattern.finditer(whole)):
             tokens += [m.group() for m in matches]
             for place in sorted((m.start() + 1 for m in matches), reverse=True):

@@ -212,7 +212,8 @@ class KitEndpoint(ChatImagesEndpoint):
 
     def messages(self, turns: Sequence[Turn], request: Request) -> list[Message]:
         """Return the messages, users' turns in the kit's form."""
-        messages, form = super().messages(turns, request), self._form(request)
+        messages = super().messages(turns, request)
+        form = self._form(request)
         if form is None or form == "{text}":
             return messages
         return [m if m["role"] != "user" else self._formed(m, form) for m in messages]

@@ -167,7 +167,8 @@ class EndpointClient:
                 failure = self._failure(error, notes)
                 spent = self._ceiling.spend(used) if any(used.values()) else {}
                 return replace(failure, usage=spent)
-            self._answered, self._rejected = True, 0
+            self._answered = True
+            self._rejected = 0
             about = {**notes, **reply.notes, "attempts": attempts}
             spent = self._ceiling.spend(_sum(reply.usage, used))
             return replace(reply, usage=spent, notes=about)
@@ -201,7 +202,10 @@ class EndpointClient:
         so many in a row of one meaning. The time limit is one of the whole attempt, which a
         byte now and then cannot stretch.
         """
-        s, number, alike, before = self.settings, 0, 0, None
+        s = self.settings
+        number = 0
+        alike = 0
+        before = None
         began = time.monotonic()
         while True:
             number += 1
@@ -231,7 +235,8 @@ class EndpointClient:
         return random.uniform(0, min(_LONGEST_WAIT_S, grown))
 
     def _failure(self, error: Exception, notes: dict[str, Any]) -> Failure:
-        reason, what = described(error), meaning(error)
+        reason = described(error)
+        what = meaning(error)
         self._rejected = self._rejected + 1 if what is Meaning.REJECTED else 0
         if what in (Meaning.REJECTED, Meaning.ENDPOINT):
             reason = self._explained(error)
@@ -274,7 +279,8 @@ class UsageCeiling:
 
     def spend(self, usage: Mapping[str, float]) -> dict[str, float]:
         """Count what one reply used; its usage, with its cost where that is known."""
-        cost, s = self.count(usage), self._settings
+        cost = self.count(usage)
+        s = self._settings
         tokens_unknown = s.max_total_tokens is not None and not usage.keys() >= _TOKENS
         cost_unknown = s.max_cost is not None and cost is None
         self._unknown = self._unknown or tokens_unknown or cost_unknown
@@ -289,7 +295,8 @@ class UsageCeiling:
 
     def exhausted(self) -> str | None:
         """Return why no more requests may be sent; None while they may."""
-        tokens, cost = self._settings.max_total_tokens, self._settings.max_cost
+        tokens = self._settings.max_total_tokens
+        cost = self._settings.max_cost
         if self._unknown:
             return "the server reports no token usage, so no ceiling can be enforced"
         if tokens is not None and self._tokens >= tokens:

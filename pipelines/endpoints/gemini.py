@@ -116,7 +116,8 @@ def _merged(body: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]
 
 def generated(body: Mapping[str, Any]) -> EndpointReply:
     """Return what generateContent gave; MalformedReply without candidates or a reason."""
-    reply, counts = EndpointReply(), _counts(body.get("usageMetadata"))
+    reply = EndpointReply()
+    counts = _counts(body.get("usageMetadata"))
     candidates = of_type(body.get("candidates") or [], list, "candidates")
     if not candidates and not body.get("error"):
         if (reason := text_at(body, "promptFeedback.blockReason")) is None:
@@ -149,7 +150,8 @@ def _add_part(reply: EndpointReply, part: Mapping[str, Any]) -> None:
     if part.get("thought"):
         reply.add_thought(words_of(part.get("text")))
         return
-    inline, file = part.get("inlineData"), part.get("fileData")
+    inline = part.get("inlineData")
+    file = part.get("fileData")
     if isinstance(part.get("text"), str):
         reply.add_text(part["text"])
     elif isinstance(inline, Mapping) and isinstance(inline.get("data"), str):

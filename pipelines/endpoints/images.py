@@ -107,7 +107,8 @@ class ImagesEndpoint(EndpointStage[ImageRequest, Image]):
 
     def prepared(self, request: ImageRequest) -> PreparedCall | Failure:
         """Return what the server is sent for a request."""
-        s, dialect = self.settings, DIALECTS[self.settings.dialect]
+        s = self.settings
+        dialect = DIALECTS[self.settings.dialect]
         read = prompt_and_seed(request, s.prompt_prefix)
         if isinstance(read, Failure):
             return read
@@ -171,7 +172,8 @@ class ImagesEndpoint(EndpointStage[ImageRequest, Image]):
 
     def _checked(self, image: Image, reply: EndpointReply) -> Outcome[Image]:
         """Return the image, with its size; a failure where it is wholly black."""
-        pixels, asked = decode(image), self.settings.size
+        pixels = decode(image)
+        asked = self.settings.size
         notes = {**reply.notes, "size": list(pixels.size)}
         if asked not in (None, f"{pixels.width}x{pixels.height}"):
             notes["size_asked_for"] = asked

@@ -74,7 +74,8 @@ class Media:
 
 def embedded(media: Media) -> bytes:
     """Return the bytes that a data URL or base64 holds; MediaError."""
-    source, mime = media.source, media.mime
+    source = media.source
+    mime = media.mime
     if source[:5].lower() == "data:":
         head, comma, source = source[5:].partition(",")
         if not comma:

@@ -209,7 +209,8 @@ class EndpointReply:
         about = {"finish": finish, "model": model}
         notes = {**about, **self.notes, **refused}
         if ending(finish) is Ending.CUT:
-            notes[CUT], usage = CUT_NOTE, {**usage, CUT: 1}
+            notes[CUT] = CUT_NOTE
+            usage = {**usage, CUT: 1}
         return replace(self, usage={**usage, **drawn}, notes=notes, finish=finish)
 
     def add_finish(self, finish: str | None, said: str | None = None) -> None:
@@ -413,7 +414,8 @@ def without_thoughts(reply: EndpointReply, *, opened: bool = False) -> EndpointR
     rest = "".join(s.text if isinstance(s, Text) else mark for s in reply.segments)
     images = iter(reply.images)
     bare = replace(reply, segments=[], notes=dict(reply.notes))
-    said, losses = separate(rest, opened=opened), list[str]()
+    said = separate(rest, opened=opened)
+    losses = list[str]()
     while True:
         if said.unfinished or said.text != rest:
             bare.add_thought(said.thought.replace(mark, ""))
@@ -495,7 +497,8 @@ _CHAT_USAGE = {
 
 def chat_completion(body: Mapping[str, Any]) -> EndpointReply:
     """Return what a chat completion says; MalformedReply where it has another shape."""
-    reply, finish = EndpointReply(), None
+    reply = EndpointReply()
+    finish = None
     # An old form of vLLM's errors.
     body = {"error": body, **body} if body.get("object") == "error" else body
     choices = list_at(body, "choices")
@@ -538,7 +541,8 @@ def without_error(reply: EndpointReply) -> EndpointReply:
     error = None if reply.blocked else reply.error
     if error is None or meaning(error) is Meaning.RECORD:
         return reply
-    error.usage, error.text = reply.usage, reply.text
+    error.usage = reply.usage
+    error.text = reply.text
     raise error
 
 

@@ -71,7 +71,8 @@ class InterleavedSettings(DrawingSettings, ConversationSettings):
 
     def cost_of(self, usage: Mapping[str, float]) -> float | None:
         """As for every model that draws, tokens of images at a price of their own."""
-        cost, price = super().cost_of(usage), self.price_per_million_image_output
+        cost = super().cost_of(usage)
+        price = self.price_per_million_image_output
         if cost is None or price is None:
             return cost
         dearer = price - (self.price_per_million_output or 0.0)

@@ -266,13 +266,16 @@ class SentImage(NamedTuple):
         are too large, rotated, transparent or in another format are encoded again.
         ImageError for bytes that are not an image.
         """
-        pixels, most = decode(image), settings.image_max_side
-        data, mime = image.read(), _sendable(image.read(), most)
+        pixels = decode(image)
+        most = settings.image_max_side
+        data = image.read()
+        mime = _sendable(image.read(), most)
         if mime is None:
             pixels.thumbnail((most, most), Pillow.Resampling.LANCZOS)
             file = io.BytesIO()
             pixels.save(file, settings.image_format, quality=95)
-            data, mime = file.getvalue(), f"image/{settings.image_format}"
+            data = file.getvalue()
+            mime = f"image/{settings.image_format}"
         return cls(mime, base64.b64encode(data).decode(), pixels.size)
 
 

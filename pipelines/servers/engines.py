@@ -210,7 +210,8 @@ def _identity(
 def _chat_question(
     settings: ChatSettings, model: dict[str, Any], weights: Weights
 ) -> Question:
-    longest, answer = settings.max_input_tokens, settings.new_tokens(weights)
+    longest = settings.max_input_tokens
+    answer = settings.new_tokens(weights)
     context = None if longest is None else longest + answer
     limits = {"min_pixels": settings.min_pixels, "max_pixels": settings.max_pixels}
     pixels = {n: limit for n, limit in limits.items() if limit is not None}

@@ -137,7 +137,8 @@ def engine_software(settings: EngineModelSettings) -> Software:
     It is pinned like a checkpoint: a plan lists it as missing, and a run that is opened
     again need not have it.
     """
-    engine, version = str(settings.engine), settings.engine_version
+    engine = str(settings.engine)
+    version = settings.engine_version
     executable = settings.engine_executable or engine
 
     def resolve() -> str:
@@ -164,9 +165,11 @@ def software_of(table: ServerTable) -> Software | None:
     CheckpointError where there is no such program.
     """
     argv = table.command
-    kind, asked = "script", Path(argv[0]).name
+    kind = "script"
+    asked = Path(argv[0]).name
     if _IS_PYTHON.search(asked) and "-m" in argv[:-1]:
-        kind, asked = "module", argv[argv.index("-m") + 1]
+        kind = "module"
+        asked = argv[argv.index("-m") + 1]
 
     def resolve() -> str:
         path = _found(argv[0], f"there is no program {argv[0]!r} here to start a server")

@@ -135,7 +135,8 @@ class AnswerReader:
 
     def _next(self, row: int, logprobs: dict[Ids, float], is_sound: bool) -> int:
         self.logprobs[row] |= logprobs
-        path, step = self._paths[row], self._steps[row]
+        path = self._paths[row]
+        step = self._steps[row]
         self._steps[row] += 1
         if not is_sound:
             return NONE

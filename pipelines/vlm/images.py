@@ -37,7 +37,8 @@ class GeneratedImages:
     def __init__(self, weights: Weights = "pretrained", **settings: Any) -> None:
         """Load the model; CheckpointError for a class that does not declare images."""
         self.settings = own = GeneratedImagesSettings(**settings)
-        where, dtype = device_map_of(own.device), getattr(torch, own.dtype)
+        where = device_map_of(own.device)
+        dtype = getattr(torch, own.dtype)
         model, processor = pretrained(own.model, own.revision, dtype, where)
         if "image" not in model.output_modalities:
             declared = ", ".join(model.output_modalities)
@@ -55,7 +56,8 @@ class GeneratedImages:
 
     def _drawn(self, pairs: Sequence[tuple[str, int]]) -> list[Outcome[Drawing]]:
         drawer = self.drawer
-        prompts, seeds = [p + drawer.suffix for p, _ in pairs], [s for _, s in pairs]
+        prompts = [p + drawer.suffix for p, _ in pairs]
+        seeds = [s for _, s in pairs]
         with torch.inference_mode():
             drawn = drawer.draw(prompts, seeds)
         outcomes = list[Outcome[Drawing]]()
@@ -94,7 +96,9 @@ class Drawer:
     def __init__(
         self, model: Any, processor: Any, settings: GeneratedImagesSettings
     ) -> None:
-        self.model, self.processor, self.settings = model, processor, settings
+        self.model = model
+        self.processor = processor
+        self.settings = settings
         self.by = f"{type(model).__name__}.generate"
         """Names the program, for readers of a result."""
         if settings.guidance is not None:
@@ -235,7 +239,9 @@ class GuidedCodes(LogitsProcessor):  # type: ignore[misc]
     def __init__(
         self, guidance: float, sampler: Sampler, layout: Emu3Layout, seeds: Sequence[int]
     ) -> None:
-        self._guidance, self._sampler, self._layout = guidance, sampler, layout
+        self._guidance = guidance
+        self._sampler = sampler
+        self._layout = layout
         self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         self._chosen: list[Tensor] = []
         self.sound = torch.ones(len(seeds), dtype=torch.bool)
@@ -248,7 +254,8 @@ class GuidedCodes(LogitsProcessor):  # type: ignore[misc]
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Return scores (rows, vocabulary) that are 0 at the token and -inf elsewhere."""
-        images, fixed = len(self._generators), self._layout.fixed(len(self._chosen))
+        images = len(self._generators)
+        fixed = self._layout.fixed(len(self._chosen))
         if fixed is None:
             columns = scores.float().log_softmax(-1)[:, self._layout.codes]
             mixed = columns[:images]

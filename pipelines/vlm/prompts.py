@@ -80,7 +80,8 @@ class ChatPromptWriter:
         if limit is None or image.width * image.height <= limit:
             return image
         scale = math.sqrt(limit / (image.width * image.height))
-        width, height = int(image.width * scale), int(image.height * scale)
+        width = int(image.width * scale)
+        height = int(image.height * scale)
         return image.resize((max(width, 1), max(height, 1)), Pillow.Resampling.LANCZOS)
 
     def encoded(self, prompts: Sequence[ChatPrompt]) -> Any:
@@ -139,7 +140,8 @@ def _pixel_budget(processor: Any, settings: ChatSettings) -> dict[str, Any]:
 
     A limit that is not set is the checkpoint's own, moved if the other one exceeds it.
     """
-    low, high = settings.min_pixels, settings.max_pixels
+    low = settings.min_pixels
+    high = settings.max_pixels
     if low is None and high is None:
         return {}
     default = processor.image_processor.size

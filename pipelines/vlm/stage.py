@@ -129,7 +129,8 @@ class VisionLanguageModel(PromptedModel[ChatPrompt, Draft]):
             **usage,
         }
         if track.stop == "length":
-            usage[CUT], notes[CUT] = 1, CUT_NOTE
+            usage[CUT] = 1
+            notes[CUT] = CUT_NOTE
         if reply.thought:
             usage[THOUGHT_CHARACTERS] = len(reply.thought)
             notes[THOUGHT] = reply.thought

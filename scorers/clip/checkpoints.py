@@ -77,7 +77,8 @@ def config_of(about: Mapping[str, Any], source: str) -> dict[str, Any]:
             f"{source} is of a {about.get('model_type')!r} model; CLIPScore reads 'clip'"
         )
     config = configured("CLIPConfig", about, source)
-    vision, text = config.vision_config, config.text_config
+    vision = config.vision_config
+    text = config.text_config
     kinds = {vision.hidden_act, text.hidden_act}
     if len(kinds) > 1 or not kinds <= {"quick_gelu", "gelu"}:
         raise CheckpointError(
@@ -121,7 +122,8 @@ def preprocessing_of(about: Mapping[str, Any]) -> dict[str, Any]:
     return fields
 
 
-_SAFE, _PICKLED = "open_clip_model.safetensors", "open_clip_pytorch_model.bin"
+_SAFE = "open_clip_model.safetensors"
+_PICKLED = "open_clip_pytorch_model.bin"
 _LEFTOVERS = {"input_resolution", "context_length", "vocab_size", "attn_mask"}
 """Constants that OpenAI's and older checkpoints keep among their tensors."""
 

@@ -50,7 +50,8 @@ def _cropped(size: tuple[int, int]) -> Callable[[Pillow.Image], Pillow.Image]:
     """The middle of an image, rounded down; torchvision rounds half a pixel to even."""
 
     def crop(image: Pillow.Image) -> Pillow.Image:
-        left, top = (image.width - size[1]) // 2, (image.height - size[0]) // 2
+        left = (image.width - size[1]) // 2
+        top = (image.height - size[0]) // 2
         return image.crop((left, top, left + size[1], top + size[0]))
 
     return crop
@@ -67,7 +68,8 @@ def _padded(side: int, mean: Sequence[float], std: Sequence[float]) -> Transform
         scale = side / max(image.size)
         width, height = (max(1, round(length * scale)) for length in image.size)
         pixels = F.resize(F.to_tensor(image), [height, width], InterpolationMode.BICUBIC)
-        left, top = (side - width) // 2, (side - height) // 2
+        left = (side - width) // 2
+        top = (side - height) // 2
         ends = [left, top, side - width - left, side - height - top]
         prepared: torch.Tensor = F.normalize(F.pad(pixels, ends), mean, std)
         return prepared
@@ -82,7 +84,8 @@ def middle(image: Pillow.Image) -> Pillow.Image:
     """
     width, height = image.size
     longest = MAX_ASPECT * min(width, height)
-    left, top = max(0, width - longest) // 2, max(0, height - longest) // 2
+    left = max(0, width - longest) // 2
+    top = max(0, height - longest) // 2
     if not left and not top:
         return image
     return image.crop((left, top, width - left, height - top))
@@ -121,7 +124,8 @@ class ClipEmbed(Embed):
         CLIP, or do not fit it key by key and shape by shape.
         """
         model, about = _loaded(config, weights)
-        device, context = device_of(config.device), model.context_length
+        device = device_of(config.device)
+        context = model.context_length
         model = model.to(device)
 
         def encode(windows: Sequence[TokenIds]) -> torch.Tensor:
@@ -140,7 +144,8 @@ class ClipEmbed(Embed):
 
 def _loaded(settings: ClipSettings, weights: Weights) -> tuple[Any, Mapping[str, Any]]:
     """Return the model and what differs in its preprocessing from OpenAI's."""
-    device, about = device_of(settings.device), _listed(settings)
+    device = device_of(settings.device)
+    about = _listed(settings)
     if weights == "pretrained":
         checkpoint = read_checkpoint(settings)
         about = {**checkpoint.preprocessing, **about}
@@ -196,7 +201,8 @@ def _lowered(model: Any, dtype: str) -> Any:
 
 def _refuse_foreign(config: Mapping[str, Any]) -> None:
     """CheckpointError unless the tokens and the pooling are those of OpenAI's CLIP."""
-    vision, text = config["vision_cfg"], config["text_cfg"]
+    vision = config["vision_cfg"]
+    text = config["text_cfg"]
     foreign = [k for k, v in config.items() if v and k not in _PLAIN_KEYS]
     foreign += [k for k, v in {**vision, **text}.items() if v and k in _FOREIGN_KEYS]
     foreign += [k for k, plain in _PLAIN_TEXT.items() if text.get(k, plain) != plain]

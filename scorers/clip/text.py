@@ -41,7 +41,8 @@ class ClipText:
 
     def __init__(self, context: int = 77, *, repair: bool = True) -> None:
         """Fit texts into `context` tokens, read by transformers where not `repair`."""
-        self._repair, self._context = repair, context
+        self._repair = repair
+        self._context = context
         self._tokenizer = open_clip.SimpleTokenizer()
         # `clean` has resolved entities already; a third time would be one too many.
         self._tokenizer.clean_fn = _lowered if repair else _BY_TRANSFORMERS.normalize_str
@@ -77,7 +78,8 @@ class ClipText:
             )
         fits = len(tokens) <= room
         bodies = [tokens[:room]] if fits or prefix is None else self._packed(text, room)
-        start, end = self._tokenizer.sot_token_id, self._tokenizer.eot_token_id
+        start = self._tokenizer.sot_token_id
+        end = self._tokenizer.eot_token_id
         windows = tuple((start, *before, *body, end) for body in bodies)
         return TextWindows(windows, len(tokens), not fits and prefix is None)
 

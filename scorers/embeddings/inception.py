@@ -25,7 +25,9 @@ from plait.generators.loading.strict import device_of, fill, identical
 from plait.scorers.embeddings.settings import InceptionSettings
 from plait.scorers.embeddings.stage import Embed, Encoder
 
-SIDE, CLASSES, SEED = 299, 1008, 7
+SIDE = 299
+CLASSES = 1008
+SEED = 7
 AVERAGED = [f"Mixed_{n}" for n in ("5b", "5c", "5d", "6b", "6c", "6d", "6e", "7b")]
 """Blocks whose average pool does not count the padding."""
 LAST = "Mixed_7c"

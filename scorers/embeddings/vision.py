@@ -24,7 +24,8 @@ from plait.scorers.embeddings.settings import DinoSettings, EmbedSettings, Sigli
 from plait.scorers.embeddings.stage import Embed, Encoder, TextEncoder, Transform
 
 SEED = 11
-PAD, END = "<pad>", "<eos>"
+PAD = "<pad>"
+END = "<eos>"
 """Tokens of Gemma's tokenizer, by which SigLIP2 reads."""
 
 
@@ -94,7 +95,8 @@ class SiglipEmbed(Embed):
 
 def _model(kind: str, sizes: str, config: EmbedSettings, weights: Weights) -> Any:
     """Return a model of transformers' class `kind`, whose published size is `sizes`."""
-    device, dtype = device_of(config.device), getattr(torch, config.dtype)
+    device = device_of(config.device)
+    dtype = getattr(torch, config.dtype)
     if weights == "pretrained":
         return published_model(
             kind, config.model, config.revision, dtype=dtype, device_map={"": device}

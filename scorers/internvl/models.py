@@ -52,7 +52,8 @@ class LongRope(nn.Module):
         """For a `Phi3Config`, with or without long factors."""
         super().__init__()
         plain = Phi3RotaryEmbedding(config)
-        short, long = plain.inv_freq, plain.inv_freq
+        short = plain.inv_freq
+        long = plain.inv_freq
         self.threshold: float = math.inf
         """Most tokens of a sequence in the short frequencies."""
         if plain.rope_type == "longrope":
@@ -91,7 +92,8 @@ class LongRope(nn.Module):
         frequencies = torch.where(long[..., None], self.long, self.short)
         angles = position_ids[..., None].float() * frequencies
         both = torch.cat((angles, angles), dim=-1)
-        cosines, sines = both.cos() * self._scale, both.sin() * self._scale
+        cosines = both.cos() * self._scale
+        sines = both.sin() * self._scale
         return cosines.to(x.dtype), sines.to(x.dtype)
 
 
@@ -154,7 +156,8 @@ def normalised(tiles: Tensor) -> Tensor:
 
 def load(weights: Weights, settings: MmieScoreSettings) -> JudgeModel:
     """Return the judge; CheckpointError names what does not fit in a checkpoint."""
-    device, dtype = device_of(settings.device), getattr(torch, settings.dtype)
+    device = device_of(settings.device)
+    dtype = getattr(torch, settings.dtype)
     if weights == "pretrained":
         return published(Files(settings.model, settings.revision), device, dtype)
     return _random(device, dtype, tiny=weights == "tiny")
@@ -164,7 +167,8 @@ def published(files: Files, device: torch.device, dtype: torch.dtype) -> JudgeMo
     """Return the judge of a checkpoint in the published layout."""
     source = f"checkpoint {files.model!r}"
     config = model_config(read_json(files.need("config.json")), source)
-    model, tokenizer = empty_model(KIND, config), published_tokenizer(files)
+    model = empty_model(KIND, config)
+    tokenizer = published_tokenizer(files)
     rows = config.text_config.vocab_size
     if missing := [c.name for c in CONTROLS if c.name not in tokenizer.names]:
         raise CheckpointError(f"the tokenizer of {source} lacks {', '.join(missing)}")

@@ -53,12 +53,14 @@ def closest_grid(size: tuple[int, int], least: int, most: int, side: int) -> Gri
     of its pixels. `side` is that of a tile, in pixels.
     """
     width, height = size
-    best, least_gap = (1, 1), math.inf
+    best = (1, 1)
+    least_gap = math.inf
     for grid in grids(least, most):
         gap = abs(width / height - grid[0] / grid[1])
         larger = width * height > 0.5 * side * side * math.prod(grid)
         if gap < least_gap or (gap == least_gap and larger):
-            best, least_gap = grid, gap
+            best = grid
+            least_gap = gap
     return best
 
 
@@ -160,7 +162,9 @@ class PromptWriter:
     def __init__(
         self, judge: JudgeModel, settings: MmieScoreSettings, new_tokens: int
     ) -> None:
-        self._judge, self._settings, self._new_tokens = judge, settings, new_tokens
+        self._judge = judge
+        self._settings = settings
+        self._new_tokens = new_tokens
         self._image_id = judge.tokenizer.id(IMAGE_TOKEN)
 
     def __call__(
@@ -190,7 +194,8 @@ class PromptWriter:
             return Skip(self._too_long(budget))
         spelled = spelled_controls(request.turns, judge.tokenizer.names)
         # Each image's token is there once for every token of its tiles.
-        tiles, token = iter(budget.tiles), self._image_id
+        tiles = iter(budget.tiles)
+        token = self._image_id
         counts = (next(tiles) * judge.tile_tokens if i == token else 1 for i in ids)
         all_ids = tuple(i for i, n in zip(ids, counts, strict=True) for _ in range(n))
         images = request.images

@@ -25,7 +25,8 @@ SYSTEM = (
 """The template's `system_message`, in Chinese, with which the model was trained and is
 published."""
 
-_NEW_TOKENS, _TINY_NEW_TOKENS = 1024, 96
+_NEW_TOKENS = 1024
+_TINY_NEW_TOKENS = 96
 _CACHE_GIB = 4096 * 2 * 32 * 3072 * 2 / 2**30
 """Keys and values of one full context of the published model, in bfloat16."""
 

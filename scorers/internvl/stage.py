@@ -124,7 +124,8 @@ class MmieScore:
             for prompt in prompts
             for image, grid in zip(prompt.images, prompt.budget.grids, strict=True)
         }
-        side, thumbnail = self.judge.tile_side, self.settings.thumbnail
+        side = self.judge.tile_side
+        thumbnail = self.settings.thumbnail
         if not images:
             return {}
 

@@ -33,7 +33,8 @@ from plait.generators.loading.llama import (
 from plait.scorers.judging.rubrics import OWN
 
 END = Control("<|end|>")
-BEGIN_IMAGE, END_IMAGE = Control("<img>"), Control("</img>")
+BEGIN_IMAGE = Control("<img>")
+END_IMAGE = Control("</img>")
 IMAGE_TOKEN = Control("<IMG_CONTEXT>")
 PLACEHOLDER = "<image>"
 """How upstream marks an image in a prompt, and how `shown` does."""

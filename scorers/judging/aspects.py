@@ -109,7 +109,8 @@ class AspectsJudge(QuestionsJudge[Scores]):
     @classmethod
     def schema_of(cls, name: str) -> Mapping[str, Any]:
         """Return that of the seven scores."""
-        score, reason = {"type": "integer"}, {"type": "string"}
+        score = {"type": "integer"}
+        reason = {"type": "string"}
         aspect = object_schema(Score=score, Justification=reason)
         return object_schema(scores=object_schema(**dict.fromkeys(ASPECTS, aspect)))
 

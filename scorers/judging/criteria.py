@@ -202,7 +202,8 @@ class CriteriaJudge(QuestionsJudge[bool]):
     def _corrected(
         self, query: Query, document: Document, about: About, criterion: str
     ) -> tuple[Turn, ...]:
-        closed, pages = query.field == CLOSED, Pages(self.max_images)
+        closed = query.field == CLOSED
+        pages = Pages(self.max_images)
         shown: Content = (
             document.images if closed and about == "image" else document.segments
         )
@@ -264,7 +265,8 @@ def official_ruling(reply: str) -> bool | Unreadable:
     The first object that is JSON counts: in a fence, one that begins with a known key, then
     all from the first brace to the last. All but true and its words is not met.
     """
-    start, end = reply.find("{"), reply.rfind("}") + 1
+    start = reply.find("{")
+    end = reply.rfind("}") + 1
     # Behind the last brace nothing is found, and searching takes time by its square.
     fenced, plain = _OFFICIAL
     matches = fenced.search(reply), plain.search(reply, 0, end)

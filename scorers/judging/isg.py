@@ -61,12 +61,14 @@ def level_of(name: str) -> Level:
     return PREFIXES[f"{name.partition(':')[0]}:"]
 
 
-BLOCK, IMAGE = "isg_block", "isg_image"
+BLOCK = "isg_block"
+IMAGE = "isg_image"
 """Metadata of a query: its questions of a level, as a JSON list of objects."""
 LAST = "isg_last"
 """Metadata of the last query of the file, which the released program never judges."""
 NEVER_JUDGED = Unscored("the released program leaves out the last query of a file")
-_KEY, _OVERALL = "Judge", "overall_score"
+_KEY = "Judge"
+_OVERALL = "overall_score"
 _ASPECTS = (
     *("coherence", "content_accuracy", "relevance_and_responsiveness"),
     *("visual_textual_alignment", "creativity_and_originality"),
@@ -149,7 +151,8 @@ class IsgJudge(QuestionsJudge[Any]):
     @classmethod
     def schema_of(cls, name: str) -> Mapping[str, Any]:
         """Return that of the level's verdict."""
-        number, level = {"type": "number"}, level_of(name)
+        number = {"type": "number"}
+        level = level_of(name)
         if level == "image":
             return object_schema(**{_KEY: {"type": "string", "enum": ["Yes", "No"]}})
         if level == "block":
@@ -200,7 +203,8 @@ class IsgJudge(QuestionsJudge[Any]):
             return known
         named = _named("query", query.question)
         named |= _named("gen", _kept(document.segments, self.mode))
-        about_images, about_blocks = list[_Item](), list[_Item]()
+        about_images = list[_Item]()
+        about_blocks = list[_Item]()
         if (self.level == "image" or self.official) and self._holds(query, document):
             # `evaluate_image` looks for the ids of prerequisites among the placeholders,
             # where they never are, and takes every question with one for a no.
@@ -316,12 +320,14 @@ class IsgJudge(QuestionsJudge[Any]):
         return Question.of(item["image"], (named[item["image"]], text))
 
     def _about_block(self, item: _Item, named: _Named) -> Question:
-        names, question = _ends(item), item["Question"]
+        names = _ends(item)
+        question = item["Question"]
         parts = [named[name] for name in names]
         texts = [part.text for part in parts if isinstance(part, Text)]
         fields = {"requirement": self.wording.requirement}
         if len(texts) == 1:
-            template, fields = self.wording.text_image, fields | {"text": texts[0]}
+            template = self.wording.text_image
+            fields = fields | {"text": texts[0]}
         elif texts:
             template = self.wording.text_text
             fields |= {"text1": texts[0], "text2": texts[1]}
@@ -342,7 +348,8 @@ class IsgJudge(QuestionsJudge[Any]):
     def _whole(self, query: Query, document: Document) -> Question:
         assert query.reference is not None
         shown = (query.question, document.segments, query.reference.segments)
-        pages, content = Pages(self.max_images), list[Text | Image]()
+        pages = Pages(self.max_images)
+        content = list[Text | Image]()
         for before, part in zip(self.wording.whole, (*shown, ()), strict=True):
             if self.official:
                 content += (Text(before), *part)

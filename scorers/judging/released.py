@@ -65,7 +65,8 @@ def flattened(question: Content, answer: Content) -> Flattened:
         return f"Image-{len(images) - 1}: {PLACEHOLDER}\n"
 
     question_text = "".join(map(text, question))
-    written, read = "", 0
+    written = ""
+    read = 0
     for segment in answer:
         # A text is read before the limit is looked at, an image after.
         full = len(images) > _LAST

@@ -132,7 +132,8 @@ class JudgeSettings(ChatJudgeSettings):
                 f"{name}: structured = true is for judges that reply with JSON ({others}), "
                 "and for rubrics of your own; by plait's they reply with text"
             )
-        rubrics, official = rubrics_of(self), self.mode == "official"
+        rubrics = rubrics_of(self)
+        official = self.mode == "official"
         examiner = Released(rubrics) if official else Corrected(rubrics, self.max_images)
         retries = self.most_retries
         return RubricJudge(
@@ -249,9 +250,11 @@ def resolve_judge(
     prefix's settings; those of a judge with its own model may also be fields of the model's
     settings.
     """
-    kind, model = judge_settings(name), name.partition(":")[2]
+    kind = judge_settings(name)
+    model = name.partition(":")[2]
     if (own_model := by_name(Named.JUDGE).get(model)) is not None:
-        fields, of_model = kind.model_fields, own_model.load()
+        fields = kind.model_fields
+        of_model = own_model.load()
         for key in overrides:
             if key not in fields and key not in of_model.model_fields:
                 valid = {*fields, *of_model.model_fields}

@@ -30,7 +30,8 @@ def line_of(text: str, place: Place) -> int:
     """
     lines = text.splitlines()
     first = 1
-    best, deepest = 1, 0
+    best = 1
+    deepest = 0
     for number in range(1, len(lines) + 1):
         blank = not lines[number - 1].partition("#")[0].strip()
         try:
@@ -42,7 +43,8 @@ def line_of(text: str, place: Place) -> int:
             continue
         depth = _depth(content, place)
         if depth > deepest:
-            best, deepest = first, depth
+            best = first
+            deepest = depth
         first = number + 1
     return best
 

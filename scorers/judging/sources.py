@@ -232,6 +232,7 @@ def _text(node: ast.expr, named: Mapping[str, str]) -> str | None:
     if isinstance(node, ast.Name):
         return named.get(node.id)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        left, right = _text(node.left, named), _text(node.right, named)
+        left = _text(node.left, named)
+        right = _text(node.right, named)
         return None if left is None or right is None else left + right
     return None

@@ -124,7 +124,8 @@ def stated_values(
 
 
 def _score_value(match: re.Match[str]) -> str:
-    value, of = match["value"], match["of"]
+    value = match["value"]
+    of = match["of"]
     if (of is None or int(of) == TOP) and float(value) in range(TOP + 1):
         return str(int(float(value)))
     return value if of is None else f"{value}/{of}"
@@ -178,7 +179,8 @@ def _own_lines(text: str, lines: Sequence[_Line]) -> list[_Line]:
     own: list[_Line] = []
     before = 0
     for block in _blocks(text, lines):
-        start, end = block[0].start, _line_end(text, block[-1].end)
+        start = block[0].start
+        end = _line_end(text, block[-1].end)
         introduced = introduces_others(last_line(text[before:start]))
         if not introduced and not takes_back(first_line(text[end:])):
             own += block
@@ -338,7 +340,8 @@ def _sentences(text: str) -> list[_Line]:
     quoted = quotations(text)
     lines = []
     for match in _SENTENCE.finditer(text):
-        value, at = _score_value(match), match.start("value")
+        value = _score_value(match)
+        at = match.start("value")
         far = max(0, at - _FAR)
         start = max((m.end() for m in _BREAK.finditer(text, far, at)), default=far)
         end = _SENTENCE_END.search(text, match.end())

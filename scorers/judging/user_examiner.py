@@ -26,7 +26,10 @@ from plait.scorers.judging.user_rubric import (
 from plait.scorers.judging.voice import own_texts, plain_marks
 
 _WORDS: Mapping[str, str] = WORDING["users"]
-_LISTED, _NAMED, _REASON, _SCORE = "verdicts", "criterion", "reason", "score"
+_LISTED = "verdicts"
+_NAMED = "criterion"
+_REASON = "reason"
+_SCORE = "score"
 """Keys of a reply in JSON."""
 
 
@@ -154,7 +157,8 @@ class UserExaminer:
 
 def schema_of(rubric: ReadRubric) -> Mapping[str, Any]:
     """Return the JSON schema of all replies by a rubric, whatever they are asked about."""
-    number, words = {"type": "number"}, {"type": "string", "enum": ["yes", "no"]}
+    number = {"type": "number"}
+    words = {"type": "string", "enum": ["yes", "no"]}
     kinds = {criterion.is_yes_no for criterion in rubric.criteria}
     score: Mapping[str, Any] = {"anyOf": [number, words]}
     if rubric.query_criteria is None and len(kinds) == 1:

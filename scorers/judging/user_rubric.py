@@ -383,7 +383,8 @@ def _wrong_names(
     """Yield names that two criteria of one table have; `by_name` are those of all."""
     seen: dict[str, str] = {}
     for number, criterion in enumerate(own.criteria or ()):
-        at, name = (*place, "criteria", number, "name"), criterion.name
+        at = (*place, "criteria", number, "name")
+        name = criterion.name
         if (key := plain_key(name)) in seen:
             told = "give one of them another (case and marks tell no names apart)"
             yield at, f"criterion {name!r} has the name of {seen[key]!r} before it; {told}"

@@ -76,13 +76,16 @@ class Creation(Pairwise):
 
         Officially before all text, in corrected mode where the question has them.
         """
-        wording, truth = self.wording, query.metadata.get(TRUTH, "")
+        wording = self.wording
+        truth = query.metadata.get(TRUTH, "")
         question, before = self.question(query)
-        template, criteria = wording.preference, query.criteria or OWN["no_criteria"]
+        template = wording.preference
+        criteria = query.criteria or OWN["no_criteria"]
         if aspect == "factuality":
             template = wording.factuality_with_truth if truth else wording.factuality
             criteria = query.metadata[FACTUALITY]
-            question, before = texts(query.question), ()
+            question = texts(query.question)
+            before = ()
         fields = {
             "question": question,
             "criteria": as_content(criteria),
@@ -156,7 +159,8 @@ def _marks(game: Game) -> list[tuple[float, float]]:
     """Return (second's, first's) scores of every reply that was read."""
     if game.judgement is None:
         return []
-    forward, backward = game.judgement.marks(False), game.judgement.marks(True)
+    forward = game.judgement.marks(False)
+    backward = game.judgement.marks(True)
     pairs = [(forward.second, forward.first)] if forward else []
     return pairs + ([(backward.first, backward.second)] if backward else [])
 

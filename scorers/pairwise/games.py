@@ -119,7 +119,9 @@ class Game:
         outcome = self.outcome
         if isinstance(outcome, Result):
             outcome = replace(outcome, value=outcome.value.flipped)
-        first, second, styles = self.second, self.first, (self.styles[1], self.styles[0])
+        first = self.second
+        second = self.first
+        styles = (self.styles[1], self.styles[0])
         return replace(self, first=first, second=second, outcome=outcome, styles=styles)
 
     def versus(self, baseline: str | None) -> "Game":

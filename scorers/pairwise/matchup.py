@@ -82,7 +82,8 @@ class PairComparison:
         return Result(ComparedPair(self.matchup.pair, (yield from self._judgement())))
 
     def _judgement(self) -> Walk[Judgement]:
-        query, pair = self.matchup.query, self.matchup.pair
+        query = self.matchup.query
+        pair = self.matchup.pair
         if not isinstance(query, Query):
             return Failure(query.reason, Fault.BAD_INPUT)
         if not isinstance(pair, Result):

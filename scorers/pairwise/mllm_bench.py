@@ -79,7 +79,8 @@ class MllmBench(Pairwise):
         reference = {"reference": as_content(query.criteria or "")}
         criteria = filled(self.wording.criteria, reference) if query.criteria else ()
         kind = as_content(query.metadata.get(QUESTION_TYPE, "open-ended"))
-        one, other = whole(first), whole(second)
+        one = whole(first)
+        other = whole(second)
         fields = {"question": question, "criteria": criteria}
         fields |= {"type": kind, "first": one, "second": other}  # in our wording
         fields |= {"question_type": kind, "answer1": one, "answer2": other}  # as released
@@ -120,7 +121,9 @@ class MllmBench(Pairwise):
         return corrected_elo(pairs, baseline, self.draws)
 
 
-FIRST, SECOND, TIE = "first", "second", "tie"
+FIRST = "first"
+SECOND = "second"
+TIE = "tie"
 UNDECIDED = "unable to decide"
 NEITHER = (SITUATION_ONE, SITUATION_TWO, UNDECIDED, TIE)
 """Results for neither system."""
@@ -177,7 +180,8 @@ def official_elo(pairs: GamesByPair) -> list[PairStanding]:
     votes. Both numbers are rounded half up as printed.
     """
     battles = [b for pair, games in pairs.items() for b in counted_battles(pair, games)]
-    online, medians = online_elo(battles, K), _medians(battles)
+    online = online_elo(battles, K)
+    medians = _medians(battles)
     rows = []
     for system, rating in sorted(online.items(), key=lambda item: -item[1]):
         # Every vote is in two battles.
@@ -207,7 +211,8 @@ def counted_battles(pair: tuple[str, str], games: Sequence[Game]) -> list[Battle
 
 def _medians(battles: Sequence[Battle]) -> dict[str, float]:
     """Median of each system's rating over the resamplings that contain it."""
-    random, n = np.random.RandomState(SEED), len(battles)
+    random = np.random.RandomState(SEED)
+    n = len(battles)
     samples: dict[str, list[float]] = {}
     for _ in range(ROUNDS if n else 0):
         rows = random.choice(n, size=n, replace=True)

@@ -117,7 +117,10 @@ class Opening(Pairwise):
         return sorted(rated, key=lambda row: (rank(row.values["win_rate"]), row.system))
 
 
-WIN, LEAN, AGAINST, LOSE = "win", "tie_for", "tie_against", "lose"
+WIN = "win"
+LEAN = "tie_for"
+AGAINST = "tie_against"
+LOSE = "lose"
 EVEN = "tie"
 """Without leaning, which only corrected mode reads."""
 NEITHER = "neither"

@@ -123,7 +123,8 @@ class ProBench(Pairwise):
         earlier ones as they were (corrected mode only). ValueError for any other number
         of answers.
         """
-        track, official = self.track(query), self.mode == "official"
+        track = self.track(query)
+        official = self.mode == "official"
         single = len(first.answers) == len(second.answers) == 1
         if track == "multi-round" and (official or not single):
             pairs = self._rounds(query, first, second)
@@ -328,10 +329,12 @@ def _ratings(battles: Sequence[Battle]) -> dict[str, Estimate]:
     coefficients = _fitted(x, y)
     rating = int(_rating(coefficients))
     samples = _resampled(x, y, np.array([b.score == 0.5 for b in battles]))
-    reason, ends = "a resampling's games all go one way", None
+    reason = "a resampling's games all go one way"
+    ends = None
     if samples is not None:
         low, high = np.percentile(samples, [2.5, 97.5])
-        reason, ends = "", (float(int(low)), float(int(high)))
+        reason = ""
+        ends = (float(int(low)), float(int(high)))
     win_rate = round(100 * expected(rating, BASELINE_RATING), 2)
     values = {
         "rating": Estimate(float(rating), ends, n, reason),
@@ -374,11 +377,13 @@ def _resampled(
     x: Floats, y: npt.NDArray[np.int64], tied: npt.NDArray[np.bool_]
 ) -> list[float] | None:
     """Return ratings of 100 resamplings of the games; None where one cannot be fitted."""
-    random, n = np.random.RandomState(SEED), len(tied)
+    random = np.random.RandomState(SEED)
+    n = len(tied)
     ratings = []
     for _ in range(ROUNDS):
         games = random.choice(n, size=n, replace=True)
-        decided, ties = games[~tied[games]], games[tied[games]]
+        decided = games[~tied[games]]
+        ties = games[tied[games]]
         rows = np.concatenate([decided, decided, ties, ties + n])
         if len(set(y[rows])) < 2:
             return None

@@ -52,8 +52,11 @@ def mae(x: Floats, y: Floats, w: Floats) -> Floats:
 
 def pearson(x: Floats, y: Floats, w: Floats) -> Floats:
     """Pearson's product-moment correlation."""
-    x, y = x - float(x.mean()), y - float(y.mean())
-    total, sx, sy = w.sum(1), w @ x, w @ y
+    x = x - float(x.mean())
+    y = y - float(y.mean())
+    total = w.sum(1)
+    sx = w @ x
+    sy = w @ y
     covariance = total * (w @ (x * y)) - sx * sy
     squares = [total * (w @ v**2) for v in (x, y)]
     spread = (
@@ -69,7 +72,8 @@ def _unless_flat(spread: Floats, squares: Floats) -> Floats:
 
 def spearman(x: Floats, y: Floats, w: Floats) -> Floats:
     """Spearman's rank correlation; equal values share their mean rank."""
-    a, b = _ranks(x, w), _ranks(y, w)
+    a = _ranks(x, w)
+    b = _ranks(y, w)
     covariance = (w * a * b).sum(1)
     return _ratio(covariance, np.sqrt((w * a**2).sum(1) * (w * b**2).sum(1)))
 
@@ -118,7 +122,9 @@ def kappa(x: Floats, y: Floats, w: Floats) -> Floats:
     coefficient (1989) with population variances.
     """
     centre = float(np.concatenate([x, y]).mean())
-    x, y, total = x - centre, y - centre, w.sum(1)
+    x = x - centre
+    y = y - centre
+    total = w.sum(1)
     squares = total * (w @ (x**2 + y**2))
     chance = _unless_flat(squares - 2 * (w @ x) * (w @ y), squares)
     return 1 - _ratio(total * (w @ (x - y) ** 2), chance)
@@ -222,8 +228,10 @@ def agreement(
 def _coefficients(
     pairs: Sequence[ScoredPair], resampled: Floats, one_scale: bool
 ) -> dict[str, Estimate]:
-    n, queries = len(pairs), len({p.query for p in pairs})
-    judge, human = np.array([p.judge for p in pairs]), np.array([p.human for p in pairs])
+    n = len(pairs)
+    queries = len({p.query for p in pairs})
+    judge = np.array([p.judge for p in pairs])
+    human = np.array([p.human for p in pairs])
     coefficients = dict.fromkeys(COEFFICIENTS, Estimate(None, None, n, OTHER_SCALE))
     for name, c in COEFFICIENTS.items():
         if one_scale or not c.one_scale:

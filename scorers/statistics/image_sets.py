@@ -21,7 +21,8 @@ from plait.scorers.statistics.estimate import (
 UNBIASED = 10_000
 """Images from which on FID's bias is small beside its differences (Chong and Forsyth, CVPR
 2020, figure 1)."""
-SUBSETS, SUBSET_SIZE = 100, 1000
+SUBSETS = 100
+SUBSET_SIZE = 1000
 """Of KID, as in torchmetrics and in the authors' program."""
 SEED = 0
 TOO_FEW = "fewer than two images in one of the sets"
@@ -35,7 +36,8 @@ def _rows(sets: Sets) -> Floats:
 
 def _fid(queries: Sequence[str], answer: Sets, truth: Sets) -> Estimate:
     """No interval: resampled images make the distance larger."""
-    own, true = _rows(answer), _rows(truth)
+    own = _rows(answer)
+    true = _rows(truth)
     few = min(len(own), len(true))
     if few < 2:
         return Estimate(None, n=len(queries), reason=TOO_FEW)
@@ -52,7 +54,8 @@ def frechet_distance(x: Floats, y: Floats) -> float:
     trace of the root of their product is the sum of the singular values of AB'.
     """
     shift = x.mean(axis=0) - y.mean(axis=0)
-    a, b = _root(x), _root(y)
+    a = _root(x)
+    b = _root(y)
     cross = np.linalg.svd(a @ b.T, compute_uv=False).sum()
     # That of equal sets is below 0 by rounding.
     return max(0.0, float(shift @ shift + (a**2).sum() + (b**2).sum() - 2 * cross))
@@ -68,7 +71,8 @@ def _root(rows: Floats) -> Floats:
 
 def _kid(queries: Sequence[str], answer: Sets, truth: Sets) -> Estimate:
     """Torchmetrics' mean over seeded subsets, its interval by resampled queries."""
-    own, true = _rows(answer), _rows(truth)
+    own = _rows(answer)
+    true = _rows(truth)
     size = min(SUBSET_SIZE, len(own), len(true))
     if size < 2:
         return Estimate(None, n=len(queries), reason=TOO_FEW)
@@ -117,7 +121,8 @@ def _over_pairs(queries: Sequence[str], a: Sets, b: Sets, kernel: Any) -> Floats
     weights = np.vstack([np.ones(len(queries)), bootstrap_weights(queries)])
     sizes = [np.array([len(own) for own in each]) for each in (a, b)]
     starts = [np.cumsum([0, *n[:-1]]) for n in sizes]
-    values, counts = kernel(_rows(a), _rows(b)), np.outer(*sizes).astype(float)
+    values = kernel(_rows(a), _rows(b))
+    counts = np.outer(*sizes).astype(float)
     if a is b:
         np.fill_diagonal(values, 0.0)
         counts -= np.diag(sizes[0])

@@ -38,11 +38,13 @@ LEAST_OTHERS = 4
 """Values that differ from the most common one, which an interval needs of 8 values or more;
 of fewer values half of them. Where nearly all answers are perfect, too little is seen of
 the others to tell how far the mean may be off."""
-FEW, LEAST_SHORTFALL = 30, 0.7
+FEW = 30
+LEAST_SHORTFALL = 0.7
 """How far from the nearer end of the scale fewer than `FEW` values must be, all together,
 in units of the scale: else a single answer at the other end, not seen by chance, would
 change everything."""
-STUDENT, WILSON = "Student's t", "Wilson score"
+STUDENT = "Student's t"
+WILSON = "Wilson score"
 _QUASI = (STUDENT, "quasi-Poisson score", "quasi-binomial score")
 """By the number of ends that the scale has."""
 NO_VALUE = "no scored query"
@@ -175,9 +177,11 @@ def _known(values: npt.ArrayLike) -> Floats:
 
 
 def _moments(name: str, sample: Floats, ends: Ends) -> _Moments:
-    n, where = len(sample), f" in {name}" if name else ""
+    n = len(sample)
+    where = f" in {name}" if name else ""
     average = float(np.add.reduce(sample)) / n
-    low, high = float(sample[0]), float(sample[-1])
+    low = float(sample[0])
+    high = float(sample[-1])
 
     def none(problem: str, why: str = "") -> _Moments:
         return _Moments(average, f"{problem}{where} (n={n}{why})")
@@ -193,15 +197,18 @@ def _moments(name: str, sample: Floats, ends: Ends) -> _Moments:
         return none("only two different values", f", fewer than {LEAST_OF_TWO}")
     # Two inner values of a scale have no more to do with each other than three.
     if len(runs) == 2 and (math.isinf(width) or high - low >= width * (1 - EQUAL)):
-        ends, variance = (low, high), (average - low) * (high - average) / n
-        freedom, method = math.inf, WILSON
+        ends = (low, high)
+        variance = (average - low) * (high - average) / n
+        freedom = math.inf
+        method = WILSON
     else:
         if (others := n - int(runs.max())) < min(LEAST_OTHERS, n // 2):
             return none(f"all but {others} values are equal")
         least = LEAST_SHORTFALL * width if n < FEW and math.isfinite(width) else 0.0
         if n * min(average - ends[0], ends[1] - average) <= least:
             return none("all values are too near the end of the scale")
-        deviations, freedom = sample - average, n - 1.0
+        deviations = sample - average
+        freedom = n - 1.0
         variance = float(np.add.reduce(deviations * deviations)) / freedom / n
         method = _QUASI[sum(map(math.isfinite, ends))]
     below, above = _distances(ends, average, variance, _quantile(freedom))
@@ -211,9 +218,11 @@ def _moments(name: str, sample: Floats, ends: Ends) -> _Moments:
 def _distances(ends: Ends, mean: float, variance: float, z: float) -> tuple[float, float]:
     """Squared distances from `mean` to the ends of its score interval, over z squared."""
     # Zeros of d^2 = z^2 variance (1 + d / from_low) (1 - d / from_high).
-    low, high = 1 / (mean - ends[0]), 1 / (ends[1] - mean)
+    low = 1 / (mean - ends[0])
+    high = 1 / (ends[1] - mean)
     squared = z**2 * variance
-    scale, shift = 1 + squared * low * high, squared * (low - high) / 2
+    scale = 1 + squared * low * high
+    shift = squared * (low - high) / 2
     half = math.sqrt(shift**2 + squared * scale)
     return ((half - shift) / scale) ** 2 / z**2, ((half + shift) / scale) ** 2 / z**2
 
@@ -225,7 +234,8 @@ def _interval(value: float, shares: Floats, moments: Sequence[_Moments]) -> Floa
     uncertainty = float((variances**2 / [m.freedom for m in moments]).sum())
     freedom = float(variances.sum() ** 2 / uncertainty) if uncertainty > 0 else math.inf
     reach = _quantile(freedom)
-    low, high = value - reach * below.sum() ** 0.5, value + reach * above.sum() ** 0.5
+    low = value - reach * below.sum() ** 0.5
+    high = value + reach * above.sum() ** 0.5
     return np.array([low, high])
 
 

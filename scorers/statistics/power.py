@@ -29,7 +29,8 @@ def paired_power(difference: float, sd: float, n: int) -> float:
     """Return the probability that a two-sided paired t test of `n` finds `difference`."""
     from scipy import special
 
-    freedom, centre = n - 1, math.sqrt(n) * abs(difference) / sd
+    freedom = n - 1
+    centre = math.sqrt(n) * abs(difference) / sd
     if centre > _FAR:
         return 1.0
     critical = float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2))

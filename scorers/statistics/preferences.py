@@ -72,7 +72,8 @@ def majority(votes: Sequence[Vote]) -> Vote:
     undecided than voted for either.
     """
     count = Counter(votes)
-    system, baseline = count["system"], count["baseline"]
+    system = count["system"]
+    baseline = count["baseline"]
     if system == baseline or count["undecided"] > max(system, baseline):
         return "undecided"
     return "system" if system > baseline else "baseline"

@@ -126,7 +126,8 @@ def bradley_terry(
 ) -> Ratings:
     """Fit ratings with `anchor` at 1000, and intervals by resampling questions."""
     model = PairedModel(battles, anchor, style_names, order=order)
-    n, point = len(model.questions), model.fit(model.weight)
+    n = len(model.questions)
+    point = model.fit(model.weight)
     rounds = bootstrap_weights(model.questions, draws)
     fits = [model.fit(model.weight * w[model.question]) for w in rounds]
     samples = np.array(fits).reshape(draws, len(point))
@@ -139,7 +140,8 @@ def bradley_terry(
     def estimate(name: str, scale: Callable[[float], float], unit: float) -> Estimate:
         """Return the gap to the anchor and its interval on another, monotone scale."""
         value, drawn = fitted[name]
-        gap, gaps = unit * value, unit * drawn
+        gap = unit * value
+        gaps = unit * drawn
         if not np.isfinite(gap):
             return Estimate(None, None, n, ALWAYS)
         found = bootstrap_estimate(gap, gaps, n)
@@ -258,11 +260,13 @@ class PairedModel:
         their root mean square and not centred: a centred column is an intercept in
         disguise, whose sign depends on which system of a pair is written first.
         """
-        rows, systems = np.arange(len(battles)), len(self.systems)
+        rows = np.arange(len(battles))
+        systems = len(self.systems)
         strengths = np.zeros((len(battles), systems + 1))
         strengths[rows, self.sides[:, 0]] = 1.0
         strengths[rows, self.sides[:, 1]] = -1.0
-        x, effects = strengths[:, :systems], list[str]()
+        x = strengths[:, :systems]
+        effects = list[str]()
         columns = {ORDER: np.array([float(b.order) for b in battles])} if order else {}
         for i, name in enumerate(style_names):
             column = np.array([b.style[i] for b in battles])
@@ -276,7 +280,8 @@ class PairedModel:
         return x, effects
 
     def _summed(self, weight: Floats) -> tuple[Floats, Floats]:
-        n, score = len(self.rows), self.score
+        n = len(self.rows)
+        score = self.score
         wins = np.bincount(self.row, weight * score, n).astype(np.float64)
         return wins, np.bincount(self.row, weight * (1 - score), n).astype(np.float64)
 
@@ -289,7 +294,8 @@ class PairedModel:
     def _maximum(self, wins: Floats, losses: Floats) -> Floats:
         from sklearn.linear_model import LogisticRegression
 
-        won, lost = wins > 0, losses > 0
+        won = wins > 0
+        lost = losses > 0
         # A row of zeros is a coin's toss under any coefficients; one of each class keeps
         # games that all went one way fittable, and changes no maximum.
         toss = np.zeros((2, self.rows.shape[1]))

@@ -12,7 +12,8 @@ from plait.scorers.truth.reading import ItemReading, Reading
 from plait.scorers.truth.text_reader import Count, Fact, Location, TextReading, YesOrNo
 
 ATTRIBUTES = ("colour", "shape", "size", "place")
-BACKGROUND, FACT = "background", "fact"
+BACKGROUND = "background"
+FACT = "fact"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,8 @@ def _paired(
     own: Iterable[ItemReading], true: Iterable[ItemReading]
 ) -> Iterator[tuple[ItemReading | None, ItemReading | None]]:
     """Items of both sides, the most alike first; None where one is left over."""
-    lone, missing = list(own), list(true)
+    lone = list(own)
+    missing = list(true)
     while lone and missing:
         best = max(((o, t) for o in lone for t in missing), key=lambda pair: _alike(*pair))
         lone.remove(best[0])

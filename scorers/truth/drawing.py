@@ -19,7 +19,10 @@ JITTER = 1.5
 """How far an item's centre may move, in pixels: images of one scene differ."""
 _FINER = 8
 """Pixels are drawn so many times finer, then averaged, for smooth edges."""
-_SQUARE, _TRIANGLE, _STAR, _WAIST = 0.86, 1.12, 1.15, 0.42
+_SQUARE = 0.86
+_TRIANGLE = 1.12
+_STAR = 1.15
+_WAIST = 0.42
 
 
 def draw(scene: Scene, seed: int, side: int = SIDE) -> Pillow:
@@ -30,7 +33,8 @@ def draw(scene: Scene, seed: int, side: int = SIDE) -> Pillow:
     pen = ImageDraw.Draw(canvas)
     for item in scene.items:
         x, y = centre(item.place)
-        x, y = x + rng.uniform(-JITTER, JITTER), y + rng.uniform(-JITTER, JITTER)
+        x = x + rng.uniform(-JITTER, JITTER)
+        y = y + rng.uniform(-JITTER, JITTER)
         outline = [(finer * (x + dx), finer * (y + dy)) for dx, dy in _outline(item)]
         pen.polygon(outline, fill=COLOURS[item.colour])
     return canvas.resize((side, side), Image.Resampling.BOX)
@@ -54,7 +58,8 @@ def _outline(item: SceneItem) -> list[tuple[float, float]]:
     if item.shape == "triangle":
         # Moved down so that the triangle fills its place as the other shapes do.
         return [(x, y + 0.15 * radius) for x, y in _ring(_TRIANGLE * radius, 3)]
-    outer, inner = _ring(_STAR * radius, 5), _ring(_STAR * _WAIST * radius, 5, 0.5)
+    outer = _ring(_STAR * radius, 5)
+    inner = _ring(_STAR * _WAIST * radius, 5, 0.5)
     return [corner for pair in zip(outer, inner, strict=True) for corner in pair]
 
 

@@ -31,13 +31,15 @@ _PLAIN = 0.8
 """Least share of the border that must have the background's colour."""
 _BACKGROUND_WITHIN = 12.0
 """Distance in Lab from a background's colour; the nearest two are 25 apart."""
-_COLOUR_WITHIN, _COLOUR_MARGIN = 30.0, 0.65
+_COLOUR_WITHIN = 30.0
+_COLOUR_MARGIN = 0.65
 """Distance in Lab from an item's colour, and at most so much of that to the second."""
 _FOREGROUND = 30.0
 """Distance in Lab from the background from which a pixel belongs to an item."""
 _SOFT_EDGE = 3
 """Pixels around an item in which its edge may fade."""
-_SPECK, _WHOLE = 12.0, 60.0
+_SPECK = 12.0
+_WHOLE = 60.0
 """Areas in pixels: below the first a speck that does not count, from the second an item."""
 _LONGEST = 36
 """Pixels; the longest item has 30."""
@@ -58,7 +60,8 @@ _FIGURES: Mapping[str, tuple[float, float, float, float]] = {
 `_moments` gives them; the star's last is that of one whose points are a little worn."""
 _WEIGHTS = np.array([0.5, 1.0, 3.0, 2.0])
 """Figures are then about equally far apart; the spread, which blur widens, counts least."""
-_FIGURE_WITHIN, _FIGURE_MARGIN = 0.045, 0.7
+_FIGURE_WITHIN = 0.045
+_FIGURE_MARGIN = 0.7
 """Weighted distance from a figure, and at most so much of that to the second."""
 
 
@@ -156,7 +159,8 @@ def _cut(far: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Cut items that touch, which are longer than one, where places meet."""
     from skimage.measure import label, regionprops
 
-    labels, meet = label(far, connectivity=1), slice(SIDE // 2 - 1, SIDE // 2 + 1)
+    labels = label(far, connectivity=1)
+    meet = slice(SIDE // 2 - 1, SIDE // 2 + 1)
     cut = far.copy()
     for region in regionprops(labels):
         top, left, bottom, right = region.bbox
@@ -225,7 +229,8 @@ def _moments(coverage: Pixels) -> Pixels:
     blur that is the same in all directions, nor by soft edges.
     """
     x, y = _centre(coverage)
-    along, area = np.arange(SIDE) + 0.5, coverage.sum()
+    along = np.arange(SIDE) + 0.5
+    area = coverage.sum()
     z = (y - along)[:, None] + 1j * (along - x)[None, :]
     turns = [(coverage * z**n).sum().real / area ** (1 + n / 2) for n in (3, 4, 5)]
     return np.array([(coverage * abs(z) ** 2).sum() / area**2, *turns])

@@ -86,7 +86,8 @@ def stated(change: Change, rng: random.Random) -> str | None:
 
     None where an item goes or leaves its place, of which such a sentence would not tell.
     """
-    new, old = change.after, change.before
+    new = change.after
+    old = change.before
     if new is None or (old is not None and old.place != new.place):
         return None
     return f"{rng.choice(LEADS)} {phrase(new)}."

@@ -30,7 +30,8 @@ from plait.scorers.base import (
 from plait.scorers.parts import PartScale, PartTable
 from plait.scorers.truth.text_reader import read_text, reason_without_truth
 
-NOT_APPLICABLE, UNSCORED = "not_applicable", "unscored"
+NOT_APPLICABLE = "not_applicable"
+UNSCORED = "unscored"
 """Names in the stage's `parts` of a reason that stands in place of a value."""
 OTHER_WORLD = "the ground truth is not of the miniature world"
 SHOWN = "shown"

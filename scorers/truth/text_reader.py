@@ -167,7 +167,8 @@ def _facts(rule: str, said: str, match: re.Match[str]) -> list[Fact]:
     if rule == "verdict":
         return [YesOrNo("yes " in said)]
     if rule == "location":
-        colour, shape = _found(COLOURS, said), _found(SHAPES, said)
+        colour = _found(COLOURS, said)
+        shape = _found(SHAPES, said)
         item = f"{colour} {shape}" if colour else None
         return [Location(str(_found(PLACES, said)), item)]
     return []

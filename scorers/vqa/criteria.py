@@ -82,7 +82,8 @@ class CriteriaScorer(QuestionScorer):
             return records
         met: dict[str, list[float]] = {}
         for (about, _), record in zip(criteria, records, strict=True):
-            yes, no = record.probability(YES), record.probability(NO)
+            yes = record.probability(YES)
+            no = record.probability(NO)
             if yes + no == 0:
                 return Unread("neither yes nor no has a probability above 0")
             met.setdefault(about, []).append(yes / (yes + no))
@@ -93,7 +94,8 @@ class CriteriaScorer(QuestionScorer):
 
 def _shown(query: Query, document: Document, about: About) -> Document:
     """Question and answer; of closed questions the images alone where they are meant."""
-    closed, pages = query.field == CLOSED and about == "image", Pages(None)
+    closed = query.field == CLOSED and about == "image"
+    pages = Pages(None)
     asked = pages.written(query.question)
     answer = pages.written(document.images if closed else document.segments)
     return Document(

@@ -90,7 +90,8 @@ class GenEval2Scorer(QuestionScorer):
         self, query: Query, images: Sequence[Sequence[AnswerRecord]]
     ) -> Outcome[Score]:
         """Return the mean over the images of the mean over the atoms."""
-        atoms, official = _atoms(query), self.options.mode == "official"
+        atoms = _atoms(query)
+        official = self.options.mode == "official"
         atom = official_atom if official else corrected_atom
         scores = [
             [atom(q, a, record) for (q, a, _), record in zip(atoms, image, strict=True)]

@@ -33,7 +33,8 @@ def forms(answer: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(space + case for space in ("", " ") for case in cases))
 
 
-YES, NO = forms("Yes"), forms("No")
+YES = forms("Yes")
+NO = forms("No")
 YES_NO = YES + NO
 """Recorded of every question that is answered by yes or no, whichever scorer asks."""
 

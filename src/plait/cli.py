@@ -289,7 +289,8 @@ def pack(
             "either --html or --all"
         )
     asked = validated(ReportConfig, {"queries": queries}, "report").queries
-    root, console = any_path(run), _console()
+    root = any_path(run)
+    console = _console()
     if html:
         return packing.pack_page(root, file, console, asked, most_mb=max_mb)
     return packing.pack_run(root, file, console, asked, records=everything)
@@ -379,7 +380,8 @@ def show(
     from plait.benchmarks.runs.inspection import describe
     from plait.benchmarks.runs.opening import open_results
 
-    root, console = any_path(run), _console()
+    root = any_path(run)
+    console = _console()
     for line in describe(open_results(root, strict=False), sample, system):
         console.print(line)
 
@@ -451,7 +453,9 @@ def ctl(
     from plait import control
     from plait.cluster.shard import Shard
 
-    one, words, console = Shard.of(shard), request or (), _console()
+    one = Shard.of(shard)
+    words = request or ()
+    console = _console()
     return control.control(any_path(run), words, wait, console, shard=one, as_json=as_json)
 
 
@@ -583,7 +587,8 @@ def annotate(
         gold=None if gold is None else str(gold),
         seed=seed,
     )
-    place, files = any_path(run).resolve(), answers or ()
+    place = any_path(run).resolve()
+    files = answers or ()
     if not collect:
         return commands.annotate(place, out, options, serve, _console())
     return commands.collect(place, out, files, _console())
@@ -664,7 +669,8 @@ def diff(
     from plait.benchmarks.terminal import progress
     from plait.commands import show_study
 
-    names, console = (system, against), _console()
+    names = (system, against)
+    console = _console()
     with progress(console, "comparing answers") as show:
         content, tables = run_difference(
             any_path(first), any_path(second), *names, answers=answers, on_progress=show
@@ -681,7 +687,8 @@ def bias(run: Run, rubric: Rubric = None, out: OutFolder = None) -> int:
     from plait.benchmarks.studies import bias as biases
     from plait.scorers.judging.sources import parse_rubric
 
-    root, source = any_path(run).resolve(), parse_rubric(rubric)
+    root = any_path(run).resolve()
+    source = parse_rubric(rubric)
     return biases.bias(root, _console(), rubric=source, out=out)
 
 

@@ -262,7 +262,8 @@ def _execute(plan: RunPlan, console: Console, *, only_scorers: bool) -> Executed
     over_budget = filter(None, [plan.over_budget])
     if refusals := [*plan.missing, *plan.useless_scorers, *over_budget]:
         raise UsageError("\n".join(refusals))
-    experiment, root = plan.experiment, plan.root
+    experiment = plan.experiment
+    root = plan.root
     refuse_unless_writable(root)
     refuse_newer_results(root)
     read_measured(experiment.config.report.agreement)  # UsageError if unreadable
@@ -286,7 +287,8 @@ def _execute_whole(
     plan: RunPlan, console: Console, *, only_scorers: bool = False, makes: bool = True
 ) -> ExecutedRun:
     """Make what is missing, unless it `makes` nothing, and write tables and page."""
-    experiment, root = plan.experiment, plan.root
+    experiment = plan.experiment
+    root = plan.root
     options = experiment.engine_options(
         only_scorers=only_scorers, makes=makes, remake=plan.remake, sources=plan.sources
     )
@@ -319,7 +321,8 @@ def _execute_shard(plan: RunPlan, console: Console) -> ExecutedRun:
     Of all that end, the last one to give back its lock sees no other, and everything that
     they have made.
     """
-    experiment, root = plan.experiment, plan.root
+    experiment = plan.experiment
+    root = plan.root
     options = experiment.engine_options(
         shard=plan.shard, remake=plan.remake, sources=plan.sources
     )

@@ -103,7 +103,8 @@ def _systems() -> Iterator[ResultTable]:
     yield _table("LVLMs: the first half of LVLM+T2I", head, rows)
     rows = []
     for name, entry in by_name(Named.T2I).items():
-        drawing, prior = t2i(name), prior_of(name)
+        drawing = t2i(name)
+        prior = prior_of(name)
         size = f"{drawing.width}x{drawing.height}"
         notes = f"{drawing.steps} steps, guidance {drawing.guidance:g}, {size}"
         parts = [drawing] if prior is None else [drawing, prior]
@@ -191,7 +192,8 @@ def _data() -> Iterator[ResultTable]:
     ]
     yield _table("Data", ("name", "what"), rows)
     formats = [[name, str(form)] for name, form in FORMATS.items()]
-    title, head = "Formats of answers, for plait score", ("name", "how it is told")
+    title = "Formats of answers, for plait score"
+    head = ("name", "how it is told")
     yield _table(title, head, formats)
 
 

@@ -287,7 +287,8 @@ def with_options(
         def called(**options: Any) -> int:
             return command(options)
 
-        called.__name__, called.__doc__ = command.__name__, command.__doc__
+        called.__name__ = command.__name__
+        called.__doc__ = command.__doc__
         called.__annotations__ = {name: p.annotation for name, p in taken.items()}
         called.__signature__ = inspect.Signature([*taken.values()])  # type: ignore[attr-defined]
         return called

@@ -118,7 +118,8 @@ def _refuse_options(options: Mapping[str, Any], root: AnyPath) -> None:
 
 def matrix_config(options: Mapping[str, Any]) -> RunConfig:
     """The config of a run of the matrix; UsageError where options name half of one."""
-    lvlms, t2is = tuple(options["lvlm"] or ()), tuple(options["t2i"] or ())
+    lvlms = tuple(options["lvlm"] or ())
+    t2is = tuple(options["t2i"] or ())
     protocol = options["protocol"]
     flags = flags_of({**options, "system": None})
     if options["config"] is not None and not (lvlms or t2is):
@@ -138,7 +139,8 @@ def _with_defaults(flags: Mapping[str, Any]) -> tuple[dict[str, Any], _Sides]:
 
     Mini models on the world they know, or random weights on any other data.
     """
-    data, weights = flags["data"], flags["weights"]
+    data = flags["data"]
+    weights = flags["weights"]
     weights = weights or ("mini" if data is None or is_miniature(data) else "tiny")
     if weights not in ("mini", "tiny"):
         raise UsageError(
@@ -192,7 +194,8 @@ def _show(
     console: Console,
     out: AnyPath | None = None,
 ) -> None:
-    metrics, people = _metrics(options, board.scorers), _people(options["human"])
+    metrics = _metrics(options, board.scorers)
+    people = _people(options["human"])
     cells = {s.name for one in matrices_of(board.systems) for s in one.cells}
     if not cells:
         raise _no_matrix(str(root))

@@ -38,7 +38,8 @@ def submit(
             "--array is for Slurm: on Kubernetes the pods of a job are workers of one Ray "
             "cluster, as many as cluster.nodes"
         )
-    job, text = _on_kubernetes(config, settings), file.read_text()
+    job = _on_kubernetes(config, settings)
+    text = file.read_text()
     return kuberay.manifest(job, text) if dry_run else kuberay.submit(job, text)
 
 

@@ -44,14 +44,17 @@ VQ = CONFIG.vq_config.to_dict()
 stand alone, and the mean colour of an image would be lost."""
 VQ_PLAN = TrainingPlan(steps=1800, rate=2e-3, warmup=50, average=0.99)
 BATCH = 8
-PLAIN, RENEW_EVERY = 150, 25
+PLAIN = 150
+RENEW_EVERY = 25
 """First steps, which leave the latents as they are; steps between renewals of codes."""
 PLAN = TrainingPlan(steps=2600, rate=2.5e-3, warmup=60, decay=0.05, average=0.99)
 PAIRS = 0.5
 """Share of the steps that learn from single images and sentences alone, first."""
-SINGLE, MIXED = {"drawing": 20, "reading": 10}, {"drawing": 8, "SA": 6, "PBL": 5, "MSR": 5}
+SINGLE = {"drawing": 20, "reading": 10}
+MIXED = {"drawing": 8, "SA": 6, "PBL": 5, "MSR": 5}
 """Sequences of a step, then and afterwards."""
-READ_AT, READING = 3, 0.5
+READ_AT = 3
+READING = 0.5
 """After how many layers scenes are read, and the weight of that loss."""
 POOL = {"SA": 2400, "PBL": 1600, "MSR": 1600}
 """Queries of each category that the model sees."""
@@ -66,7 +69,8 @@ def vq_loss(model: Any, images: Tensor, *, plain: bool) -> Tensor:
     with torch.autocast("cpu", torch.bfloat16):
         latents = model.encode(images).latents
     latents = latents.float()
-    codes, ties = latents, latents.new_zeros(())
+    codes = latents
+    ties = latents.new_zeros(())
     if not plain:
         book = model.quantize.embedding
         ids = torch.cdist(_rows(latents).detach(), book.weight).argmin(1)
@@ -91,7 +95,8 @@ def renew_codes(model: Any, images: Tensor, *, every: bool) -> None:
 
     Latents far from every code are those it lacks; most of an image is background.
     """
-    rows, book = _rows(model.encode(images).latents), model.quantize.embedding.weight
+    rows = _rows(model.encode(images).latents)
+    book = model.quantize.embedding.weight
     distances, used = torch.cdist(rows, book).min(1)
     unused = torch.ones(len(book), dtype=torch.bool)
     if every:
@@ -148,7 +153,9 @@ class SequenceWriter:
         queries: Mapping[Any, Sequence[MiniatureQuery]],
         codes: Mapping[SceneImage, Sequence[int]],
     ) -> None:
-        self._tokenizer, self._queries, self._codes = tokenizer, queries, codes
+        self._tokenizer = tokenizer
+        self._queries = queries
+        self._codes = codes
         self._images = list(codes)
         self._own = AnoleVocabulary.of(tokenizer.get_vocab(with_added_tokens=True))
 
@@ -170,7 +177,8 @@ class SequenceWriter:
 
     def _row(self, *parts: tuple[str | SceneImage, float]) -> Row:
         """Parts with their weights as targets."""
-        row, own = Row([self._own.bos], [0], []), self._own
+        row = Row([self._own.bos], [0], [])
+        own = self._own
         for part, weight in parts:
             if isinstance(part, str):
                 ids = self._tokenizer.encode(part, add_special_tokens=False).ids
@@ -236,7 +244,8 @@ def main(
     out: Out, steps: int = PLAN.steps, vq_steps: int = VQ_PLAN.steps, images: int = 8_000
 ) -> None:
     """Train the VQ model on so many images, then the language model."""
-    plan, vq_plan = replace(PLAN, steps=steps), replace(VQ_PLAN, steps=vq_steps)
+    plan = replace(PLAN, steps=steps)
+    vq_plan = replace(VQ_PLAN, steps=vq_steps)
     vq = trained_vq(out / "state" / "anole-vq", vq_plan, images)
     tokenizer = Tokenizer.from_file(str(MODEL / "tokenizer.json"))
     queries = {

@@ -70,26 +70,31 @@ def group_of(rng: random.Random) -> list[Scene]:
 
 def said_of(scene: Scene, rng: random.Random) -> tuple[str, Tensor]:
     """Draw a text about the scene, or about a part of it, and the labels that it fixes."""
-    labels, whole = labels_of(scene)[0], rng.random() >= PARTIAL
+    labels = labels_of(scene)[0]
+    whole = rng.random() >= PARTIAL
     count = len(scene.items) if whole else rng.randint(1, len(scene.items))
     items = rng.sample(scene.items, count)
-    text, said = listed([phrase(item) for item in items]), torch.full_like(labels, UNSAID)
+    text = listed([phrase(item) for item in items])
+    said = torch.full_like(labels, UNSAID)
     for item in items:
         first = 3 * PLACES.index(item.place)
         said[first : first + 3] = labels[first : first + 3]
     if whole or rng.random() < 0.3:
-        text, said[-1] = f"{text} on a {scene.background} background", labels[-1]
+        text = f"{text} on a {scene.background} background"
+        said[-1] = labels[-1]
     if rng.random() < 0.8:
         text = f"{rng.choice(LEADS)} {text}."
     return step(rng.randint(1, 3), text) if rng.random() < 0.2 else text, said
 
 
-PREFIX, READER = ClipScoreSettings().prefix, ClipText()
+PREFIX = ClipScoreSettings().prefix
+READER = ClipText()
 
 
 def text_batch(scenes: list[Scene], rng: random.Random) -> tuple[Tensor, Tensor]:
     """Draw a text for each scene: ids (scenes, CONTEXT), and labels (scenes, labels)."""
-    ids, labels = torch.zeros(len(scenes), CONTEXT, dtype=torch.long), []
+    ids = torch.zeros(len(scenes), CONTEXT, dtype=torch.long)
+    labels = []
     for row, scene in zip(ids, scenes, strict=True):
         text, said = said_of(scene, rng)
         labels.append(said)
@@ -134,7 +139,8 @@ def main(out: Out, steps: int = PLAN.steps, groups: int = 48, pool: int = 16_000
         pixels = torch.stack([WORN(images[row] / 255) for row in rows])
         pixels = normalize(pixels, OPENAI_DATASET_MEAN, OPENAI_DATASET_STD)
         with torch.autocast("cpu", torch.bfloat16):
-            seen, read = model.encode_image(pixels), model.encode_text(ids)
+            seen = model.encode_image(pixels)
+            read = model.encode_text(ids)
         seen, read = (F.normalize(f.float(), dim=-1) for f in (seen, read))
         model.logit_scale.data.clamp_(max=math.log(SHARPEST))
         scale = model.logit_scale.exp()

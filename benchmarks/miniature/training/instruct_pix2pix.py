@@ -61,7 +61,8 @@ def pairs_of(stories: Sequence[MiniatureQuery]) -> tuple[Tensor, Tensor]:
 
 
 def _quarter(place: str) -> tuple[slice, slice, slice]:
-    first, second = slice(0, 32), slice(32, 64)
+    first = slice(0, 32)
+    second = slice(32, 64)
     row, column = place.split()
     rows = first if row == "top" else second
     return slice(None), rows, first if column == "left" else second
@@ -73,7 +74,8 @@ def main(out: Out, steps: int = PLAN.steps, images: int = 4_000) -> None:
     given = StableDiffusionPipeline.from_pretrained(
         str(out / "openjourney"), dtype=torch.float32, safety_checker=None
     )
-    vae, encoder = given.vae.requires_grad_(False), given.text_encoder.requires_grad_(False)
+    vae = given.vae.requires_grad_(False)
+    encoder = given.text_encoder.requires_grad_(False)
     stories = [query(index, 61, "train", "SA") for index in range(images)]
     seen, drawn = (openjourney.encoded(vae, part) for part in pairs_of(stories))
     rng = random.Random(62)
@@ -88,7 +90,8 @@ def main(out: Out, steps: int = PLAN.steps, images: int = 4_000) -> None:
     pipeline = StableDiffusionInstructPix2PixPipeline(**parts)
 
     def loss(step: int) -> Tensor:
-        rows, lot = torch.randint(images, (BATCH,)), torch.rand(BATCH, 1, 1)
+        rows = torch.randint(images, (BATCH,))
+        lot = torch.rand(BATCH, 1, 1)
         whole = (torch.rand(BATCH) >= CHANGES).long()
         asked = torch.where(lot < 2 * UNSEEN, unprompted, prompts[2 * rows + whole].float())
         shown = (lot < UNSEEN) | (lot >= 3 * UNSEEN)

@@ -89,7 +89,8 @@ def train(
         learners.eval()
         export(step)
 
-    first, began = _resume(state, parts), time.monotonic()
+    first = _resume(state, parts)
+    began = time.monotonic()
     for step in range(first, plan.steps):
         learners.train()
         torch.manual_seed(plan.seed * 1_000_003 + step)
@@ -105,7 +106,8 @@ def train(
             pace = (time.monotonic() - began) / (done - first)
             print(f"{state.name} {done}: loss {value:.5f}, {pace:.2f} s a step", flush=True)
         if done % plan.save_every == 0 or done == plan.steps:
-            states, content = {n: p.state_dict() for n, p in parts.items()}, BytesIO()
+            states = {n: p.state_dict() for n, p in parts.items()}
+            content = BytesIO()
             torch.save({**states, "step": done}, content)
             write_whole(state / "state.pt", content.getvalue())
         if done % plan.save_every == 0 and done < plan.steps:

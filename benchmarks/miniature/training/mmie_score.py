@@ -61,8 +61,11 @@ CAPTIONS_FIRST = 250
 """Steps of captions alone, which teach the vision model cheaply."""
 GROUPS = {"SA": 8, "PBL": 6, "MSR": 6}
 """Judgements of each category in a step."""
-CAPTIONS, CAPTIONS_ALONE = 4, 48
-ENOUGH, MOST, NEARLY_ALL = 0.85, 0.8, 0.92
+CAPTIONS = 4
+CAPTIONS_ALONE = 48
+ENOUGH = 0.85
+MOST = 0.8
+NEARLY_ALL = 0.92
 TILE_TOKENS = 4
 """An image is one tile of four tokens: one for each place of a scene."""
 MODEL = SHIPPED / "mmie-score"
@@ -78,7 +81,8 @@ REMARKS = (
 
 def reply(answer: Damaged) -> str:
     """The reply to learn, in the form that the rubric of the answer's category asks for."""
-    rubric, values = OWN[answer.query.category], verdicts(answer)
+    rubric = OWN[answer.query.category]
+    values = verdicts(answer)
     named = [*zip(rubric.criteria, values, strict=True)]
     if rubric.penalty:
         named.append((f"{rubric.penalty} (penalty)", 0))
@@ -93,7 +97,8 @@ def verdicts(answer: Damaged) -> list[int]:
         asked, partly, right = _reasoning(answer)
         return [int(v) for v in (asked, right, right, partly, right, right)]
     told, seen = contents(answer)
-    texts, images = counts(answer, told), counts(answer, seen)
+    texts = counts(answer, told)
+    images = counts(answer, seen)
     written = [p.told.text for p in answer.parts if p.told]
     whole = (texts + images).f1
     met = (
@@ -140,8 +145,10 @@ def topic(answer: str) -> tuple[str, ...]:
 
 def _reasoning(answer: Damaged) -> tuple[bool, bool, bool]:
     """Tell if it speaks of what is asked, at most one word is wrong, and none is."""
-    right, text = str(answer.query.answer[0]), answer.text
-    words, others = text.split(" "), right.split(" ")
+    right = str(answer.query.answer[0])
+    text = answer.text
+    words = text.split(" ")
+    others = right.split(" ")
     wrong = sum(a != b for a, b in zip(words, others, strict=False))
     counting = topic(right)[:1] == ("",)
     partly = not counting and len(words) == len(others) and wrong == 1
@@ -157,7 +164,8 @@ def feedback(answer: Damaged) -> str:
     lines = [caption(answer.query.scenes[0])] if answer.query.category == "PBL" else []
     image = 0
     for part, goal in zip(answer.parts, answer.expected, strict=True):
-        told, shown = part.told, part.shown
+        told = part.told
+        shown = part.shown
         tells = slots(told.scene, goal) if told and told.scene else "nothing"
         lines += [f"Expected {slots(goal)}.", f"The text tells {tells}."]
         if shown is None:
@@ -176,7 +184,8 @@ def caption(scene: Scene) -> str:
 
 def compared(answer: Damaged) -> str:
     """The correct reasoning answer and the given one, whose other words are marked."""
-    right, given = str(answer.query.answer[0]).split(" "), answer.text.split(" ")
+    right = str(answer.query.answer[0]).split(" ")
+    given = answer.text.split(" ")
     if len(right) == len(given):
         pairs = zip(given, right, strict=True)
         given = [word if word == other else f"{word} (wrong)," for word, other in pairs]
@@ -292,7 +301,8 @@ def group_loss(model: Any, rows: Sequence[Row], end: int) -> Tensor:
 
 def main(out: Out, steps: int = PLAN.steps) -> None:
     """Train the mini judge."""
-    plan, tokenizer = replace(PLAN, steps=steps), published_tokenizer(Files(str(MODEL)))
+    plan = replace(PLAN, steps=steps)
+    tokenizer = published_tokenizer(Files(str(MODEL)))
     torch.manual_seed(plan.seed)
     model = new_model(tokenizer)
 

@@ -43,7 +43,8 @@ EARLY = 600
 """The step after which the weaker model is written."""
 FEW_ITEMS = 400
 """Steps in which only scenes of one or two items are drawn."""
-LENGTH, WIDTH = 64, 96
+LENGTH = 64
+WIDTH = 96
 """Tokens of a prompt with start and end: two steps of two items each fit; width of a
 token's vector."""
 MODEL = SHIPPED / "openjourney"
@@ -55,7 +56,8 @@ KL = 1e-4
 """Weight of the latents' distance from a normal distribution."""
 QUIET = -4.0
 """Logarithm of the latents' variance at the start: at 0, noise would hide the image."""
-VAE_BATCH, BATCH = 16, 64
+VAE_BATCH = 16
+BATCH = 64
 UNPROMPTED = 0.1
 """Share of images learned without a prompt, for guidance."""
 
@@ -77,9 +79,12 @@ def standardise(vae: AutoencoderKL, images: Tensor) -> None:
     the same.
     """
     latents = encoded(vae, images)
-    mean, spread = latents.mean((0, 2, 3)), latents.std((0, 2, 3))
+    mean = latents.mean((0, 2, 3))
+    spread = latents.std((0, 2, 3))
     gain = 1 / (SCALE * spread)
-    before, after, count = vae.quant_conv, vae.post_quant_conv, len(gain)
+    before = vae.quant_conv
+    after = vae.post_quant_conv
+    count = len(gain)
     before.weight[:count] *= gain[:, None, None, None]
     before.bias[:count] = (before.bias[:count] - mean) * gain
     before.bias[count:] += 2 * gain.log()
@@ -115,7 +120,8 @@ def captions(scenes: Sequence[Scene], rng: random.Random, each: int = 1) -> list
 
 
 def _caption(scene: Scene, rng: random.Random) -> str:
-    form, wording = rng.random(), rng.random()
+    form = rng.random()
+    wording = rng.random()
     if form < 0.1:
         # A whole answer in two steps, of which the last is drawn.
         earlier = random_scene(rng, "train", most=2)
@@ -156,7 +162,8 @@ def trained_encoder(tokenizer: Any, state: Path, plan: TrainingPlan) -> CLIPText
     """Return the text tower, trained to tell the scenes of prompts."""
     torch.manual_seed(plan.seed)
     config = CLIPTextConfig.from_pretrained(MODEL, subfolder="text_encoder")
-    encoder, head = CLIPTextModel(config), SceneHead()
+    encoder = CLIPTextModel(config)
+    head = SceneHead()
 
     def loss(step: int) -> Tensor:
         rng = random.Random(step)
@@ -214,10 +221,12 @@ def main(
     images: int = 20_000,
 ) -> None:
     """Train the autoencoder, the text encoder and the U-Net on so many images."""
-    plan, vae_plan = replace(PLAN, steps=steps), replace(VAE_PLAN, steps=vae_steps)
+    plan = replace(PLAN, steps=steps)
+    vae_plan = replace(VAE_PLAN, steps=vae_steps)
     vae = trained_vae(out / "state" / "vae", vae_plan, images)
     tokenizer = AutoTokenizer.from_pretrained(MODEL / "tokenizer")
-    text_state, text_plan = out / "state" / "text", replace(TEXT_PLAN, steps=text_steps)
+    text_state = out / "state" / "text"
+    text_plan = replace(TEXT_PLAN, steps=text_steps)
     encoder = trained_encoder(tokenizer, text_state, text_plan)
     scenes = random_scenes(images, seed=31)
     latents = SCALE * encoded(vae, images_of(scenes))

@@ -103,7 +103,9 @@ def rows_of(step: int) -> list[Row]:
 
 def batch_of(rows: list[Row], processor: Any) -> tuple[Any, Tensor]:
     """Rows as the model's inputs, padded on the left, and where their answers stand."""
-    write, chats, lengths = ChatPromptWriter(processor, ChatSettings(model="mini")), [], []
+    write = ChatPromptWriter(processor, ChatSettings(model="mini"))
+    chats = []
+    lengths = []
     for request, text, _ in rows:
         chat = write(request)
         if not isinstance(chat, ChatPrompt):
@@ -123,7 +125,8 @@ def step_loss(
 
     A row weighs as the root of its answer's length, so that short answers count.
     """
-    ids, wanted = inputs["input_ids"], answers[:, 1:]
+    ids = inputs["input_ids"]
+    wanted = answers[:, 1:]
     with torch.autocast("cpu", torch.bfloat16):
         output = model(**inputs, output_hidden_states=True, use_cache=False)
         seen = output.hidden_states[0][ids == model.config.image_token_id]
@@ -137,7 +140,8 @@ def step_loss(
 
 def main(out: Out, steps: int = PLAN.steps) -> None:
     """Train the mini Qwen2-VL."""
-    plan, folder = replace(PLAN, steps=steps), out / "qwen2-vl"
+    plan = replace(PLAN, steps=steps)
+    folder = out / "qwen2-vl"
     processor: Any = Qwen2VLProcessor.from_pretrained(MODEL)
     torch.manual_seed(plan.seed)
     model = Qwen2VLForConditionalGeneration(Qwen2VLConfig.from_pretrained(MODEL))

@@ -14,7 +14,8 @@ from plait.scorers.truth import scene as world
 from plait.scorers.truth.drawing import draw
 from plait.scorers.truth.scene import BACKGROUNDS, PLACES, Scene, random_scene
 
-SQUARES, EDGES = 4.0, 0.5
+SQUARES = 4.0
+EDGES = 0.5
 """Weights of squared differences of pixels, and of differences of edges."""
 LOOKS = (tuple(world.COLOURS), world.SHAPES, tuple(world.SIZES))
 """The values of an item's colour, shape and size."""

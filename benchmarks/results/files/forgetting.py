@@ -84,7 +84,8 @@ class _Rest:
     """Writes what is left of tables, and knows what it refers to."""
 
     def __init__(self, results: RunResults, place: Path) -> None:
-        self._results, self._place = results, place
+        self._results = results
+        self._place = place
         self.tables: dict[str, Entries] = {}
         self.keys = pa.array([], pa.string())
         """Of the records that are referred to."""
@@ -122,7 +123,8 @@ class _Rest:
         """Write a table with the rows that stay; files that lose none are left alone."""
         entries = []
         for entry in self._results.tables.get(name, ()):
-            target, rows = self._place / f"{name}.parquet", 0
+            target = self._place / f"{name}.parquet"
+            rows = 0
             with pq.ParquetWriter(
                 target, TABLES[name], compression="zstd", write_page_checksum=True
             ) as file:

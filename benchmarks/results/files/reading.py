@@ -143,7 +143,8 @@ class RunResults(ResultTables):
 
     def image_of(self, segment: Row) -> Image:
         """Return the image of a segment, which reads its bytes when they are asked for."""
-        digest, part = segment["image"], segment.get("part")
+        digest = segment["image"]
+        part = segment.get("part")
         if part is None:
             place = self._image_places.get(digest)
         else:
@@ -225,7 +226,8 @@ class RunResults(ResultTables):
         return Result(Document(segments, tuple(row["ends"])), notes=told)
 
     def _score(self, row: Row, *, notes: bool) -> Outcome[Score] | None:
-        reason, detail = row["reason"], json.loads(row["detail"] or "{}")
+        reason = row["reason"]
+        detail = json.loads(row["detail"] or "{}")
         match row["outcome"]:
             case OutcomeName.MISSING:
                 return None

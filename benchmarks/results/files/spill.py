@@ -28,7 +28,8 @@ class Spill:
 
     def __init__(self, schema: pa.Schema, file: Path) -> None:
         """The temporary `file` is made when rows become many."""
-        self._schema, self._file = schema, file
+        self._schema = schema
+        self._file = file
         self._sink: pa.ipc.RecordBatchFileWriter | None = None
         self._rows = defaultdict[str, list[Row]](list)
         self._waiting = 0
@@ -94,7 +95,8 @@ class Spill:
         with pa.ipc.open_file(pa.memory_map(str(self._file))) as spilled:
             for group in groups:
                 batches: list[pa.RecordBatch] = []
-                rows, size = 0, 0
+                rows = 0
+                size = 0
                 for place in self._places[group]:
                     batch = spilled.get_batch(place)
                     batches.append(batch)
@@ -102,6 +104,8 @@ class Spill:
                     size += batch.nbytes
                     if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
                         yield pa.Table.from_batches(batches)
-                        batches, rows, size = [], 0, 0
+                        batches = []
+                        rows = 0
+                        size = 0
                 if batches:
                     yield pa.Table.from_batches(batches)

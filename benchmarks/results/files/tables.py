@@ -109,7 +109,8 @@ class ResultTables:
         try:
             known = {f.name: content[f.name] for f in fields(RunAbout)}
             about = RunAbout(**known)
-            tables, records = content["tables"], content["records"]
+            tables = content["tables"]
+            records = content["records"]
         except (LookupError, TypeError) as error:
             raise _damaged(path, error) from None
         return cls(root, folder, about, tables, records, images, keeps)

@@ -76,7 +76,8 @@ _BY_SYSTEM = ("answers", "scores", "parts", "embeddings")
 
 _OF_READING = ("figures", "damaged", "unreadable")
 """Facts of a run that come from reading its records."""
-USAGE, LOST_IMAGES = "usage", "lost_images"
+USAGE = "usage"
+LOST_IMAGES = "lost_images"
 """Entries of `run.json`: what the records of stages used, by the stages' names, and how
 many images of the data could not be copied."""
 _OF_RECORDS = ("outcome", "fault", "at", "usage", "seconds")
@@ -97,7 +98,9 @@ class ResultsWriter:
 
         Without copies of them, images of queries are read from where the data are.
         """
-        self._plan, self._about, self._data = plan, about, rows
+        self._plan = plan
+        self._about = about
+        self._data = rows
         self._folders = plan.folders
         self._copies_images = copies_images
         self._began = False
@@ -112,7 +115,8 @@ class ResultsWriter:
             yield evaluation
 
     def _begin(self, store: Store) -> None:
-        self._store, self._began = store, True
+        self._store = store
+        self._began = True
         # Records that are committed from here on may be read or not.
         self._parts = record_parts(store.root)
         self._lost_images = 0
@@ -234,7 +238,8 @@ class ResultsWriter:
         name, reason, fault = outcome_of(outcome)
         detail: Mapping[str, Any] = {}
         if isinstance(outcome, Result):
-            name, detail = SCORED, outcome.value.parts
+            name = SCORED
+            detail = outcome.value.parts
             for part in scorer.parts_of(outcome.value):
                 self._tables["parts"].add(about | part._asdict(), e.system)
         elif isinstance(outcome, Unread):
@@ -390,7 +395,8 @@ class ResultsWriter:
 
     def _write_images(self, folder: AnyPath) -> list[dict[str, Any]]:
         """Write the images that no former file holds; all files that hold them."""
-        files, wanted = [], dict(self._images)
+        files = []
+        wanted = dict(self._images)
         for former in former_tables(folder, "images").get("images", ()):
             with suppress(OSError, pa.ArrowException):
                 source = folder / former["file"]
@@ -439,7 +445,8 @@ def image_files(
         size += len(data)
         if size >= _IMAGE_BYTES:
             yield _image_file(rows, folder, temporary)
-            rows, size = [], 0
+            rows = []
+            size = 0
     if rows:
         yield _image_file(rows, folder, temporary)
 
@@ -487,7 +494,8 @@ def keep_comparison(
     content = former_content(folder)
     if not content:
         return  # Whoever makes the results finds the lines.
-    former, own = former_comparisons(folder), table_of(series, rulings)
+    former = former_comparisons(folder)
+    own = table_of(series, rulings)
     is_own = pc.equal(former.column("series"), series)
     known = content.get("judges", {})
     if former.filter(is_own).equals(own) and {**known, **judges} == known:
@@ -582,7 +590,8 @@ def write_about(folder: AnyPath, content: Mapping[str, Any]) -> None:
 
 def _refresh_about(folder: AnyPath, about: RunAbout) -> None:
     """Have `run.json` say what is known of a run by now, with its tables as they are."""
-    content, facts = former_content(folder), plain_facts(about)
+    content = former_content(folder)
+    facts = plain_facts(about)
     new = {name: fact for name, fact in facts.items() if name not in _OF_READING}
     if {**content, **new} != content:
         write_about(folder, content | new)

@@ -109,7 +109,8 @@ class PairingScores:
     def _difference(self, a: str, b: str) -> CellDifference:
         difference = paired(self.shared[a], self.shared[b])
         ends = of_differences(ends_of(self.scorer.scale))
-        estimate, n = mean(difference, ends), len(difference)
+        estimate = mean(difference, ends)
+        n = len(difference)
         sd = float(difference.std(ddof=1)) if estimate.ci95 else np.inf
         if not np.isfinite(sd):
             return CellDifference(a, b, estimate)
@@ -166,9 +167,11 @@ class Pairings:
     @cached_property
     def measure(self) -> str | None:
         """What scores are set against: money where known, else GPU-seconds or seconds."""
-        measures, cells = [], []
+        measures = []
+        cells = []
         if self.costs is not None:
-            measures, cells = self.costs.measures, [*self.costs.cells.values()]
+            measures = self.costs.measures
+            cells = [*self.costs.cells.values()]
         known = (m for m in ("cost", "gpu_seconds", "seconds") if m in measures)
         return next((m for m in known if all(own[m].value for own in cells)), None)
 

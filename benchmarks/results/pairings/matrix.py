@@ -37,7 +37,8 @@ class PairingMatrix:
     @property
     def shape(self) -> str:
         """`2 LVLMs x 1 text-to-image model`."""
-        lvlms, t2is = len(self.lvlms), len(self.t2is)
+        lvlms = len(self.lvlms)
+        t2is = len(self.t2is)
         return (
             f"{lvlms} {'LVLM' if lvlms == 1 else 'LVLMs'} x {t2is} "
             f"text-to-image {'model' if t2is == 1 else 'models'}"

@@ -29,7 +29,8 @@ from plait.scorers.statistics.estimate import Estimate
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_WIDTH, _HEIGHT = 620, 340
+_WIDTH = 620
+_HEIGHT = 340
 
 
 Block = Sequence[ResultTable | Markup]
@@ -60,7 +61,8 @@ def pairings_section(
 
 def _blocks(pairings: Pairings, scores: PairingScores) -> Iterator[Block]:
     tables = [*score_tables(pairings, scores)]
-    points, frontier = pairings.points(scores), pairings.frontier(scores)
+    points = pairings.points(scores)
+    frontier = pairings.frontier(scores)
     has_plot = len(points) > 1
     yield from ([table] for table in (tables[:-1] if has_plot else tables))
     if has_plot:

@@ -73,7 +73,8 @@ ONE_ROW = (
     "There is only one LVLM or only one text-to-image model, so there is no interaction "
     "to estimate: main effects only."
 )
-_PALE, _STRONG = 4, 40
+_PALE = 4
+_STRONG = 40
 """Shares of colour behind a number on the page, in percent: text stays legible."""
 
 
@@ -127,7 +128,8 @@ def _titled(pairings: Pairings, what: str) -> str:
 
 def score_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
     """Return every cell, the better the more colour; main effects beside and below."""
-    model, form = scores.model, scores.form
+    model = scores.model
+    form = scores.form
     known = [e.value for e in scores.cells.values() if e.value is not None]
     ends = [min(known, default=0.0), max(known, default=0.0)]
     worst, best = ends if scores.scorer.direction == "higher" else ends[::-1]
@@ -161,7 +163,8 @@ def _effect(e: Estimate, scores: PairingScores, tint: int = 0) -> TableCell:
 
 
 def _score_notes(pairings: Pairings, scores: PairingScores) -> list[str]:
-    model, matrix = scores.model, pairings.matrix
+    model = scores.model
+    matrix = pairings.matrix
     left = "; ".join(f"{n:,} {why}" for why, n in scores.left_out.items())
     rest = f"; left out for every cell: {left}" if left else ""
     silent = [s.scorer.name for s in pairings.scores if s not in pairings.scored]
@@ -225,8 +228,10 @@ def ranking_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
 
     The points are those of the plot.
     """
-    name, frontier = scores.scorer.name, pairings.frontier(scores)
-    points, measure = pairings.points(scores), MEASURES.get(pairings.measure or "", "")
+    name = scores.scorer.name
+    frontier = pairings.frontier(scores)
+    points = pairings.points(scores)
+    measure = MEASURES.get(pairings.measure or "", "")
     number = {system: i for i, system in enumerate(scores.ranked, 1)}
     behind = {d.b: d for d in scores.from_best}
     rows: list[list[str | TableCell]] = []
@@ -331,8 +336,10 @@ def write_pairings(board: Board, root: AnyPath, pairings: Sequence[Pairings]) ->
 
 
 def _content(pairings: Pairings) -> dict[str, Any]:
-    matrix, costs = pairings.matrix, pairings.costs
-    rankings, series = pairings.rankings, pairings.rankings.series
+    matrix = pairings.matrix
+    costs = pairings.costs
+    rankings = pairings.rankings
+    series = pairings.rankings.series
     return {
         "protocol": matrix.protocol,
         "lvlms": matrix.lvlms,
@@ -356,7 +363,8 @@ def _content(pairings: Pairings) -> dict[str, Any]:
 
 
 def _scores(pairings: Pairings, scores: PairingScores) -> dict[str, Any]:
-    model, frontier = scores.model, pairings.frontier(scores)
+    model = scores.model
+    frontier = pairings.frontier(scores)
     return {
         "scale": scores.scorer.scale,
         "direction": scores.scorer.direction,
@@ -396,10 +404,12 @@ def _csv(board: Board, pairings: Sequence[Pairings]) -> str:
 
 
 def _estimates(pairings: Pairings) -> Iterator[tuple[Any, ...]]:
-    lvlms, t2is = pairings.matrix.lvlms, pairings.matrix.t2is
+    lvlms = pairings.matrix.lvlms
+    t2is = pairings.matrix.t2is
     cells = [(lvlm, t2i) for lvlm in lvlms for t2i in t2is]
     for s in pairings.scores:
-        name, model = s.scorer.name, s.model
+        name = s.scorer.name
+        model = s.model
         interaction = [e for row in model.interaction for e in row]
         yield name, "mean", "", "", model.mean
         for lvlm, e in zip(lvlms, model.lvlms, strict=True):

@@ -72,7 +72,8 @@ def entries_of(board: Board, keys: Collection[str]) -> list[ReportEntry]:
 
 def index_of(board: Board, entries: Sequence[ReportEntry]) -> dict[str, Any]:
     """Return what the page needs before it can show anything."""
-    categories, fields = board.category_names, board.field_names
+    categories = board.category_names
+    fields = board.field_names
     names = [system.name for system in board.systems]
     groups = outcome_groups(board)
     scorers = [scorer.name for scorer in board.scorers]
@@ -159,7 +160,8 @@ def _answer(
 ) -> dict[str, Any] | None:
     if answer is None:
         return None
-    document, shown = answer.document, dict[str, Any]()
+    document = answer.document
+    shown = dict[str, Any]()
     if isinstance(document, Result):
         shown["segments"] = segments_of(document.value.segments, numbers)
         if document.value.ends:

@@ -183,7 +183,8 @@ def _write_data(
 
 def facts_of(manifest: Mapping[str, Any]) -> dict[str, str]:
     """Return what readers look for first; what a manifest lacks is left out."""
-    forecast, data = manifest.get("forecast_outcome") or {}, manifest.get("data")
+    forecast = manifest.get("forecast_outcome") or {}
+    data = manifest.get("data")
     facts = {
         **{name: manifest.get(name) for name in ("status", "started", "finished")},
         "forecast": "; ".join(forecast.get("lines", ())),
@@ -198,7 +199,8 @@ def facts_of(manifest: Mapping[str, Any]) -> dict[str, str]:
 def tables_page(title: str, remarks: Sequence[str], shown: Sequence[ResultTable]) -> str:
     """Return a page of tables alone, in the style of the report."""
     page = environment().get_template("tables.html.j2")
-    style, script = sources("report.css"), sources("elements.js", "theme.js")
+    style = sources("report.css")
+    script = sources("elements.js", "theme.js")
     about = {"name": title, "remarks": remarks, "tables": shown}
     return page.render(style=style, script=script, **about)
 
@@ -288,11 +290,13 @@ def histograms_of(
 
 def _edges(known: Floats, scale: str) -> Floats:
     ends = bounds(scale) or (float(known.min()), float(known.max()))
-    low, high = min(ends[0], known.min()), max(ends[1], known.max())
+    low = min(ends[0], known.min())
+    high = max(ends[1], known.max())
     if np.all(known == np.round(known)) and high - low <= _MOST_WHOLE:
         return np.arange(math.floor(low), math.ceil(high) + 2) - 0.5
     if ends[1] - ends[0] > 3 * (known.max() - known.min()) > 0:
-        low, high = known.min(), known.max()
+        low = known.min()
+        high = known.max()
     # Values too close together to distinguish share one bin of some width.
     high = high if high > low else low + max(abs(low), 1.0) * 1e-6
     return np.linspace(low, high, _BINS + 1)

@@ -36,7 +36,8 @@ def export(run: RunData, system: str, answers: Sequence[QueryAnswer], out: Path)
     `ID` follows from run and system, so that a second export has the same name.
     """
     made = next(s for s in run.results.systems if s.name == system)
-    model, about = _model_id(run, made), run.manifest
+    model = _model_id(run, made)
+    about = run.manifest
     managed = any(stage.placement.endpoint for stage in made.stages)
     seed = f"{about.get('run_digest')} {system} {run.about.selection}"
     digest = hashlib.sha256(seed.encode()).digest()
@@ -150,7 +151,8 @@ def _result(
 
 def _source(run: RunData) -> dict[str, Any]:
     about = run.about.data
-    source, count = str(about.get("source", "")), len(run.queries)
+    source = str(about.get("source", ""))
+    count = len(run.queries)
     common = {
         "dataset_name": run.about.name,
         "additional_details": {
@@ -188,7 +190,8 @@ def _samples(run: RunData, answers: Sequence[QueryAnswer]) -> Iterator[dict[str,
         for scorer in run.results.scorers
     }
     for answer in answers:
-        sample, document = answer.query.sample, answer.document
+        sample = answer.query.sample
+        document = answer.document
         if not isinstance(sample, Query) or document is None:
             continue
         asked = {

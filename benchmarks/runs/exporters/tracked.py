@@ -135,7 +135,8 @@ def tracked_systems(
     """
     (place / "images").mkdir()
     images = ImageFiles(place, read_blob)
-    board, about = run.board, run.manifest
+    board = run.board
+    about = run.manifest
     rows = {row["system"]: row for row in leaderboard(board)}
     for system in board.systems:
         if system.name in systems:
@@ -189,7 +190,8 @@ def _means(scorer: str, scores: Row) -> Iterator[tuple[str, Row]]:
 def _config(run: RunData, board: Board, system: System, row: Row) -> dict[str, Any]:
     """Return what the numbers of a system depend on; no path of this machine is in it."""
     about = run.manifest
-    asked, data = about["config"], about["data"]
+    asked = about["config"]
+    data = about["data"]
     scorers = {
         scorer.name: {
             "scale": scorer.scale,
@@ -254,7 +256,8 @@ def _shown_answers(run: RunData, system: str) -> Iterator[QueryAnswer]:
 
 
 def _table_row(run: RunData, answer: QueryAnswer, images: ImageFiles) -> Row:
-    sample, document = answer.query.sample, answer.document
+    sample = answer.query.sample
+    document = answer.document
     asked = sample.question if isinstance(sample, Query) else ()
     row: dict[str, Any] = {
         "query": answer.query.id,

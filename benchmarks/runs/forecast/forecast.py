@@ -38,7 +38,8 @@ from plait.generators.base import StageSpec
 from plait.generators.buckets import AnyPath
 from plait.generators.work import NOTHING, FigureRange, RangeEnd
 
-FORECAST, OUTCOME = "forecast", "forecast_outcome"
+FORECAST = "forecast"
+OUTCOME = "forecast_outcome"
 """Entries of the manifest."""
 _PRICES = (
     ("price_per_million_input", "input_tokens", 1e-6),
@@ -155,7 +156,8 @@ class Forecast:
         """
         work = work_of(plan, counts, sources)
         rates = {w.spec.digest: sources.rates(w.spec, w.jobs) for w in work}
-        nodes, every = sources.machine.resources, get_args(RangeEnd)
+        nodes = sources.machine.resources
+        every = get_args(RangeEnd)
         mean, *ends = (simulate(work, rates, nodes, end) for end in every)
         stages = [
             StageForecast(
@@ -262,7 +264,8 @@ class Forecast:
             notes.append(f"{Origin.PRIOR}: {ASSUMED}")
         if len(notes) > 1:
             notes.append(_MEASURE)
-        title, rows = f"Forecast for {self.machine}", [stage.row for stage in self.stages]
+        title = f"Forecast for {self.machine}"
+        rows = [stage.row for stage in self.stages]
         return ResultTable.of(title, self._head, rows, [*notes, *self.notes])
 
 
@@ -293,7 +296,8 @@ def _notes(
             "been measured on it have no forecast"
         )
     for spec in (stage.spec for stage in stages):
-        need, gpus = spec.placement.gpu_memory_gib, spec.placement.num_gpus
+        need = spec.placement.gpu_memory_gib
+        gpus = spec.placement.num_gpus
         if gpu and gpus >= 1 and need > gpus * gpu.memory_gib:
             yield (
                 f"{spec.name} needs about {need:.0f} GiB, more than the memory of "
@@ -367,14 +371,17 @@ def concluded(root: AnyPath, forecast: Forecast, result: RunResult, board: Board
 
     Without words where rates were not known, and for runs of less than a minute.
     """
-    manifest, line, seconds = read_manifest(root), "", result.seconds
+    manifest = read_manifest(root)
+    line = ""
+    seconds = result.seconds
     manifest[IMAGES] = board.images_per_document
     if result.made and forecast.stages and not result.interrupted:
         longest = max(seconds, forecast.seconds.mean)
         if not forecast.missing and longest >= _WORTH_COMPARING_S:
             share = seconds / forecast.seconds.mean - 1
             more = "longer" if share > 0 else "shorter"
-            planned, took = _amount(forecast.seconds, time_text), time_text(seconds)
+            planned = _amount(forecast.seconds, time_text)
+            took = time_text(seconds)
             line = f"forecast {planned}, took {took} ({abs(share):.0%} {more})"
         manifest[OUTCOME] = {"seconds": round(seconds, 3), "lines": [line]}
     write_json(root / MANIFEST, manifest)

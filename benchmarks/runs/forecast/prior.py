@@ -97,7 +97,8 @@ def seconds_of(spec: StageSpec, machine: Machine) -> FigureRange | None:
 
     The range is that of the work and, independently, of the speed.
     """
-    work, placed = spec.work, spec.placement
+    work = spec.work
+    placed = spec.placement
     if work is None:
         return None
     if placed.remote:

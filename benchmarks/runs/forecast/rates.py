@@ -36,7 +36,9 @@ OTHER_WORK = "other_work"
 """The manifest's entry on what else the machine did when the run began."""
 _MOST_OTHER = 0.2
 """Share of CPUs or of a GPU from which a run was measured beside other work."""
-_MOST_RUNS, _MOST_POOLED, _MOST_RECORDS = 40, 5, 5000
+_MOST_RUNS = 40
+_MOST_POOLED = 5
+_MOST_RECORDS = 5000
 """Runs beside the planned one that are looked at, the latest ones; of these, runs whose
 records of one stage are taken together; records of one stage and run that are read."""
 _LOADING = (LOADS, TAKEOVERS)
@@ -135,7 +137,8 @@ class Batches:
         variance = np.average((rates - mean) ** 2, weights=self.records) * n / (n - 1)
         t = stdtrit(n - 1, 0.95)
         half = float(t * np.sqrt(variance * (1 / n + 1 / max(new, 1.0))))
-        low, high = max(mean - half, rates.min()), min(mean + half, rates.max())
+        low = max(mean - half, rates.min())
+        high = min(mean + half, rates.max())
         return FigureRange(mean, float(low), float(high))
 
 
@@ -233,7 +236,9 @@ def _batches_in(root: AnyPath, folder: str) -> Batches | None:
     batch that is much slower than the others was warming up, and is left out.
     """
     digest = folder[folder.rindex("-") :]
-    tables, size, read = [], 0, 0
+    tables = []
+    size = 0
+    read = 0
     folders = [f for f in stage_folders(root) if f.name.endswith(digest)]
     for part in chain.from_iterable(map(parts_in, folders)):
         if read < _MOST_RECORDS:
@@ -241,7 +246,8 @@ def _batches_in(root: AnyPath, folder: str) -> Batches | None:
                 tables.append(read_part(part, ["outcome", "seconds", "at", "usage"]))
             except (StoreError, OSError):
                 continue
-            read, size = read + len(tables[-1]), size + part.stat().st_size
+            read = read + len(tables[-1])
+            size = size + part.stat().st_size
     table = pa.concat_tables(tables) if tables else None
     done = table and table.filter(pc.not_equal(table["outcome"], "failed"))
     if not done:

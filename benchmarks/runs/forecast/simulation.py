@@ -75,7 +75,9 @@ def work_of(
     Runs before tell how many images and judgements an answer has; else the protocol, the
     references and what the scorers can score (`Share`).
     """
-    expected, work, feeders = _Expected(plan, sources), [], plan.feeders
+    expected = _Expected(plan, sources)
+    work = []
+    feeders = plan.feeders
     for tally in counts:
         flows: dict[str, float] = {}
         grounds: dict[str, None] = {}
@@ -161,9 +163,12 @@ class _Expected:
         measured = self.sources.judged(spec)
         if measured is not None:
             return Share(min(1.0, measured / sum(scorer.rounds for scorer in scorers)))
-        systems, expected, most = self.plan.systems, 0, 0
+        systems = self.plan.systems
+        expected = 0
+        most = 0
         for query in self.queries:
-            turns, form = len(query.openings), system.answer_form(query)
+            turns = len(query.openings)
+            form = system.answer_form(query)
             images = system.expected_images(query)
             allowed = max(s.max_images * s.rounds * turns for s in systems)
             for scorer in scorers:

@@ -45,7 +45,9 @@ class Actor:
     """Answers and scores; both write what they have made."""
 
     def __init__(self, out: str, scorers: Sequence[str], calls: int) -> None:
-        self.out, self.scorers, self.calls = Path(out), scorers, calls
+        self.out = Path(out)
+        self.scorers = scorers
+        self.calls = calls
 
     def answer(self, system: int, queries: Sequence[Row]) -> tuple[str, list[Row]]:
         """Answer; return the file, and the scores where they are made in this call."""

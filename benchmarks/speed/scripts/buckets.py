@@ -47,7 +47,8 @@ def server(folder: Path) -> Iterator[Callable[[], int]]:
     """Start an S3 server with the bucket `measured`; how many requests it has answered."""
     with create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
-    endpoint, log = f"http://127.0.0.1:{port}", folder / "server.log"
+    endpoint = f"http://127.0.0.1:{port}"
+    log = folder / "server.log"
     os.environ |= {"AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": "true"}
     os.environ |= {"AWS_ACCESS_KEY_ID": "measured", "AWS_SECRET_ACCESS_KEY": "measured"}
     command = [sys.executable, "-m", "moto.server", "-p", port]
@@ -102,7 +103,8 @@ def main(words: list[str] | None = None) -> None:
     script = Script(__doc__, "buckets", words)
     script.parser.add_argument("--records", type=int, default=100_000)
     records: int = script.options().records // BATCH_SIZE * BATCH_SIZE
-    about, rows = environment(), []
+    about = environment()
+    rows = []
     with tempfile.TemporaryDirectory() as folder, server(Path(folder)) as requests:
         for place, root in (
             ("folder", Path(folder)),
@@ -114,9 +116,11 @@ def main(words: list[str] | None = None) -> None:
                 ("leave parts", "killed", leave_parts),
                 ("open, killed", "killed", open_run),
             ):
-                before, began = requests(), time.perf_counter()
+                before = requests()
+                began = time.perf_counter()
                 measured(root / name, records)
-                seconds, sent = time.perf_counter() - began, requests() - before
+                seconds = time.perf_counter() - began
+                sent = requests() - before
                 each = f"{sent / records:.4f}"
                 rows.append((what, place, f"{seconds:.2f}", f"{sent:,}", each))
     head = ("what", "where", "seconds", "requests", "requests per record")

@@ -62,7 +62,8 @@ Variant = Literal["plait", "pool", "pool-2"]
 VARIANTS: tuple[Variant, ...] = get_args(Variant)
 Phase = Literal["run", "resume", "plan"]
 PHASES: tuple[Phase, ...] = get_args(Phase)
-COMMITS, TABLES = "until the last commit", "tables and page"
+COMMITS = "until the last commit"
+TABLES = "tables and page"
 """What a run is divided into."""
 SCORERS = ("Brevity", "Words", "Vowels")
 STAGES = "instant_stages"
@@ -123,7 +124,8 @@ def write_queries(folder: Path, count: int) -> None:
 def _query(number: int, words: str) -> dict[str, Any]:
     category = ("SA", "PBL", "MSR")[number % 3]
     field = ("Art", "Sport", "Math", "Physics", "History")[number % 5]
-    picture, asked = "./images/a.png", f"{words}, {words[number % 40 :]} {number}?"
+    picture = "./images/a.png"
+    asked = f"{words}, {words[number % 40 :]} {number}?"
     question = {"text": asked, "image": picture if number % 2 else None}
     answer = {"text": words, "image": None if category == "MSR" else picture}
     sides = (("human", question), ("gpt", answer))
@@ -183,7 +185,8 @@ def measure(
     if phase != "run":
         return
     making = _making(variant, out, whole, said)
-    first, last = (making.begin + making.end) / 2, making.end
+    first = (making.begin + making.end) / 2
+    last = making.end
     grown_mib = watch.driver_mib(last) - watch.driver_mib(first)
     grown = grown_mib * 2**20 / (work.records / 2)
     for name, used in _divided(whole, watch, making.end).items():
@@ -271,7 +274,8 @@ def _row(
     groups: Mapping[tuple[int, str, str], Sequence[Measurement]],
     work: Work,
 ) -> list[str]:
-    first, all_of = group[0], [one.measured for one in group]
+    first = group[0]
+    all_of = [one.measured for one in group]
     totals = [measured.total for measured in all_of]
     driver = median(used.cpu_s["driver"] for used in totals)
     peers = [m.measured.total for m in groups.get((first.batch, "pool", first.phase), ())]

@@ -15,7 +15,9 @@ from plait.generators.document import Candidate, Draft, Image, Request, Score, T
 class Instant:
     """Answers with the end of the question and a one-coloured picture of 32 x 32 pixels."""
 
-    kind, version, seeded = "draft", 1, False
+    kind = "draft"
+    version = 1
+    seeded = False
     which = 0
     """Tells apart systems that answer alike; it shifts the colour."""
 
@@ -37,7 +39,9 @@ class Instant:
 class Brevity:
     """The characters of an answer."""
 
-    kind, scale, direction = "score", "0-10000", "lower"
+    kind = "score"
+    scale = "0-10000"
+    direction = "lower"
 
     def __call__(self, candidates: Sequence[Candidate]) -> list[Result[Score]]:
         """Return a score for each candidate."""

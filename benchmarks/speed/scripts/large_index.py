@@ -100,10 +100,12 @@ def keys_of(part: int, rows: int) -> pa.Array:
 
 def table_of_part(kind: MadeKind, part: int, first: int, rows: int) -> pa.Table:
     """Return `rows` records, the first of which is number `first` of its stage."""
-    numbers, draw = np.arange(first, first + rows), np.random.default_rng((part, 1))
+    numbers = np.arange(first, first + rows)
+    draw = np.random.default_rng((part, 1))
     failed = (numbers % FAILED_EVERY == 0).astype(np.int8)
     same = np.zeros(rows, np.int8)
-    done, lost = str(OutcomeName.DONE), str(OutcomeName.FAILED)
+    done = str(OutcomeName.DONE)
+    lost = str(OutcomeName.FAILED)
     labels = [f"{CATEGORIES[i % 3]}-{i:06}" for i in range(QUERIES)]
     columns: dict[str, pa.Array] = {
         "key": keys_of(part, rows),
@@ -167,10 +169,13 @@ def make_records(root: Path, kind: MadeKind, records: int, part_rows: int) -> No
 def opened(root: Path, kind: MadeKind) -> Opened:
     """Open an index in this process and ask for records; what it took."""
     about = json.loads((root / "made.json").read_text())
-    before, size = peak_bytes(os.getpid()), _size(root)
-    began, used = time.perf_counter(), _cpu_s()
+    before = peak_bytes(os.getpid())
+    size = _size(root)
+    began = time.perf_counter()
+    used = _cpu_s()
     records, find = open_index(root, spec_of(kind))
-    wall_s, cpu_s = time.perf_counter() - began, _cpu_s() - used
+    wall_s = time.perf_counter() - began
+    cpu_s = _cpu_s() - used
     asked = _keys_to_ask(about["records"], about["part_rows"])
     began = time.perf_counter()
     found = sum(find(key) is not None for key in asked)
@@ -182,7 +187,8 @@ def opened(root: Path, kind: MadeKind) -> Opened:
             f"{len(asked):,} that are there were found, and {unknown} that are not"
         )
     mib = 2.0**20
-    peak, written = peak_bytes(os.getpid()), _size(root) - size
+    peak = peak_bytes(os.getpid())
+    written = _size(root) - size
     return Opened(records, wall_s, cpu_s, before / mib, peak / mib, written, lookup_us)
 
 
@@ -256,7 +262,8 @@ def main(words: Sequence[str] | None = None) -> int:
     if options.open:
         print(json.dumps(asdict(opened(options.open, options.kind))))
         return 0
-    numbers, taken = numbers_of(options.records, "--records", "1000000,10000000"), []
+    numbers = numbers_of(options.records, "--records", "1000000,10000000")
+    taken = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = (options.folder or Path(temporary)).absolute()
         for records in numbers:

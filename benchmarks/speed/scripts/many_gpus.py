@@ -53,9 +53,11 @@ NATIVES = ("anole", "gill", "minigpt5", "emu2")
 SCORERS = ("clipscore", "judge:mmie-score", "judge:qwen2-vl-7b")
 GPUS_PER_NODE = 8
 _VECTOR = np.ones(512, np.float32).tobytes()
-START_S, READ_GIB_PER_S = 15.0, 1.0
+START_S = 15.0
+READ_GIB_PER_S = 1.0
 """Assumed: a process imports for so long, then reads its weights at this speed."""
-STAY_S, AWAY_S = 3600.0, 600.0
+STAY_S = 3600.0
+AWAY_S = 600.0
 """Where nodes come and go, each stays for so long on average (exponential), and for so long
 there is none in its place."""
 MOVING = "come and go"
@@ -104,7 +106,8 @@ def plan_of(queries: int) -> Plan:
 
     The queries are those of the sample set, each worded anew.
     """
-    task, weights = load("sample"), Models(weights="dummy")
+    task = load("sample")
+    weights = Models(weights="dummy")
     total = sum(CATEGORIES.values())
     samples: list[Query] = []
     for category, most in CATEGORIES.items():
@@ -265,12 +268,14 @@ def ran(plan: Plan, gpus: int, *, coming_and_going: bool) -> Ran:
     most = min(gpus, GPUS_PER_NODE)
     fits = [s for s in plan.systems if all(p.placement.num_gpus <= most for p in s.stages)]
     plan = replace(plan, systems=fits)
-    cluster, speeds = Cluster(gpus), PublishedSpeeds()
+    cluster = Cluster(gpus)
+    speeds = PublishedSpeeds()
     world = World(cluster.nodes, speeds, make_worker=AnsweringWorker)
     if coming_and_going:
         cluster.disturb(world)
     with TemporaryDirectory() as nowhere, world.driver() as executor:
-        store, options = Store(Path(nowhere)), EngineOptions(placement_timeout_s=inf)
+        store = Store(Path(nowhere))
+        options = EngineOptions(placement_timeout_s=inf)
         scheduler = Scheduler(plan, store, options, executor)
         began = time.process_time()
         scheduler.run()
@@ -455,7 +460,8 @@ def plot(runs: Sequence[Ran], file: Path) -> None:
     for axes, (name, label) in zip(figure.subplots(1, 2), labels.items(), strict=True):
         for nodes in NODES:
             own = [run for run in runs if run.coming_and_going == (nodes == MOVING)]
-            gpus, values = [r.gpus for r in own], [getattr(r, name) for r in own]
+            gpus = [r.gpus for r in own]
+            values = [getattr(r, name) for r in own]
             axes.plot(gpus, values, "o-", label=f"nodes {nodes}")
         axes.set_xscale("log", base=2)
         axes.set(xlabel="simulated GPUs", title=label, ylim=(name == "over_ideal", None))

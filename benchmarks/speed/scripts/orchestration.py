@@ -123,7 +123,8 @@ class Timing(NamedTuple):
 
 def measure(method: str, sleep_ms: int, batches: int) -> Timing:
     """Measure once in this process, on the Ray it is connected to."""
-    spec, samples = spec_of(sleep_ms), samples_of(batches)
+    spec = spec_of(sleep_ms)
+    samples = samples_of(batches)
     with tempfile.TemporaryDirectory() as folder, CpuClock() as clock:
         called = time.time()
         METHODS[method](spec, samples, Path(folder))
@@ -131,7 +132,8 @@ def measure(method: str, sleep_ms: int, batches: int) -> Timing:
         time.sleep(0.1)  # one more sample of the clock
     if records != len(samples):
         raise RuntimeError(f"{method} wrote {records} of {len(samples)} records")
-    wall_s, turns = ended - began, -(-batches // (1 if method == "loop" else ACTORS))
+    wall_s = ended - began
+    turns = -(-batches // (1 if method == "loop" else ACTORS))
     cpu_ms = 1000 * (clock.at(ended) - clock.at(began)) / records
     ideal = turns * sleep_ms / 1000 / wall_s
     return Timing(records / wall_s, ideal, cpu_ms, began - called)

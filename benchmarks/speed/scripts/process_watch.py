@@ -121,7 +121,8 @@ def peak_bytes(pid: int) -> int:
 
 def _part_counts(root: Path) -> list[int]:
     """Count the part files in `root` itself and in the folder of each of its stages."""
-    folders, counts = [root], [0]
+    folders = [root]
+    counts = [0]
     with contextlib.suppress(OSError):
         folders += (root / "stages").iterdir()
     for folder in folders:
@@ -173,7 +174,8 @@ def watched(
 
     RuntimeError with the end of what it printed where its exit status is not 0.
     """
-    load, machine = os.getloadavg()[0], _machine_cpu_s() - _own_cpu_s()
+    load = os.getloadavg()[0]
+    machine = _machine_cpu_s() - _own_cpu_s()
     with tempfile.TemporaryFile("w+") as printed:
         began = time.time()
         process = subprocess.Popen(

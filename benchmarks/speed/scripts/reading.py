@@ -159,7 +159,8 @@ def _write(root: Path, plan: Plan | None) -> None:
         weights="tiny",
         **facts_of_plan(plan, {}),
     )
-    writer, store = ResultsWriter(plan, about), Store(root)
+    writer = ResultsWriter(plan, about)
+    store = Store(root)
     for _ in writer(evaluations(plan, store), store):
         pass
     writer.finish(root / FOLDER)

@@ -86,7 +86,8 @@ def write_queries(folder: Path, queries: int) -> Path:
 
 def careful(data: Path, out: Path) -> None:
     """Answer the queries in `data` with every pairing, score the answers, write them."""
-    task, answers = load(str(data)), Answers()
+    task = load(str(data))
+    answers = Answers()
     samples = [s for s in task.samples if isinstance(s, Query)]
     seed_of = Repetition(task.prompt).seed_at
     for lvlm in LVLMS:
@@ -104,7 +105,8 @@ def careful(data: Path, out: Path) -> None:
                 if isinstance(drawn := draw([request])[0], Result):
                     images[lvlm, t2i, sample.id] = drawn.value.encoded()
     scorer = ClipScorer.of("clipscore", "tiny", {})
-    embed, asked_by_id = load_stage(scorer.stage), {s.id: s for s in samples}
+    embed = load_stage(scorer.stage)
+    asked_by_id = {s.id: s for s in samples}
     for names, image in images.items():
         document = Document((Text(answers["texts", names[0], names[2]]), image))
         judged = drive(
@@ -119,12 +121,14 @@ def careful(data: Path, out: Path) -> None:
 
 def answers_of_run(root: Path) -> Answers:
     """Read the answers that `plait run` has stored."""
-    run, answers = RunData.at(root), Answers()
+    run = RunData.at(root)
+    answers = Answers()
     for answer in run.answers():
         if answer.document is None:
             continue
         names = (*answer.system.split("+"), answer.query.id)
-        document, score = answer.document.plain, answer.scores["clipscore"].value
+        document = answer.document.plain
+        score = answer.scores["clipscore"].value
         answers["texts", names[0], names[2]] = document.text
         if document.images and score is not None:
             answers["images", *names] = np.asarray(decode(run.read(document.images[0])))
@@ -140,7 +144,8 @@ def agreement(one: Answers, other: Answers) -> dict[str, tuple[int, int]]:
 
 
 def _equal(key: tuple[str, ...], one: Answers, other: Answers) -> bool:
-    a, b = one[key], other[key]
+    a = one[key]
+    b = other[key]
     if key[0] == "texts" or np.shape(a) != np.shape(b):
         return bool(np.array_equal(a, b))
     return bool(np.abs(np.subtract(a, b, dtype=float)).max() <= TOLERANCES[key[0]])
@@ -183,7 +188,8 @@ def table_of(
     times: Times, equal: Mapping[str, tuple[int, int]], queries: int
 ) -> ResultTable:
     """Return one row per variant: medians, and ratios to the script round by round."""
-    cells, first = [], times["careful"]
+    cells = []
+    first = times["careful"]
     agreed = ", ".join(f"{n:,} of {m:,} {kind}" for kind, (n, m) in equal.items())
     for variant, own in times.items():
         (walls, cpus), pairs = zip(*own, strict=True), list(zip(own, first, strict=True))

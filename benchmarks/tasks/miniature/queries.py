@@ -48,7 +48,8 @@ STORY_FIELDS: dict[ChangeKind, str] = {
     "remove": "Leaving",
 }
 STEPS: tuple[ChangeKind, ...] = ("add", "move", "recolour")
-BUILDING, ARRANGING = "Building", "Arranging"
+BUILDING = "Building"
+ARRANGING = "Arranging"
 """Fields of projects that add something, and of those that do not."""
 FIELDS = (
     *(BUILDING, ARRANGING),
@@ -224,11 +225,13 @@ def random_problem(rng: random.Random, split: Split) -> Problem:
     kind = rng.choice(_PROBLEMS)
     match kind:
         case "count shape":
-            shape, number = rng.choice(SHAPES), rng.choice(_NUMBERS)
+            shape = rng.choice(SHAPES)
+            number = rng.choice(_NUMBERS)
             scene = _scene_where(rng, split, lambda scene: _number(scene, shape) == number)
             return _counting(scene, number, shape)
         case "count colour":
-            colour, number = rng.choice([*COLOURS]), rng.choice(_NUMBERS)
+            colour = rng.choice([*COLOURS])
+            number = rng.choice(_NUMBERS)
             scene = _scene_where(rng, split, lambda scene: _number(scene, colour) == number)
             return _counting(scene, number, f"{colour} shape")
         case "count all":
@@ -254,7 +257,8 @@ def _compare(rng: random.Random, split: Split) -> Problem:
     more = rng.random() < 0.5
 
     def fits(scene: Scene) -> bool:
-        first, second = _number(scene, shape), _number(scene, other)
+        first = _number(scene, shape)
+        second = _number(scene, other)
         return (first > second) == more and first + second > 0
 
     scene = _scene_where(rng, split, fits)

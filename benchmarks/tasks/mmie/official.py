@@ -215,7 +215,8 @@ def _read(
         model = value.get("model") if isinstance(value, dict) else None
         named = model if isinstance(model, str) and model.strip() else None
         return Broken(malformed(row, group_of(value), error), named)
-    id, model = output.query.id, output.model
+    id = output.query.id
+    model = output.model
     if first.setdefault((id, model), output) == output:
         return output
     again = RowError(Rule.DUPLICATE, f"an earlier row has it for {model!r} already")
@@ -223,12 +224,14 @@ def _read(
 
 
 def _output(row: Row, images: ImageFolder) -> Output:
-    id, truth = row.id(), row.list("gt_answer")
+    id = row.id()
+    truth = row.list("gt_answer")
     if not truth:
         raise RowError(Rule.EMPTY, "gt_answer has no item")
     category = category_of(id, stated_categories(row))
     model = row.text("model")
-    question, answer = content(row, "question", images), _answer(row, images)
+    question = content(row, "question", images)
+    answer = _answer(row, images)
     query = Query(
         id=id,
         category=category,

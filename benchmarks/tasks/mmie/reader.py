@@ -113,7 +113,8 @@ def load(
     bundled = data == "sample"
     place = str(SAMPLE) if bundled else data
     found = sources.located(place, (*FILES, ARCHIVE, "images/**"), _HINT)
-    folder, path = found.folder, found.file(*FILES)
+    folder = found.folder
+    path = found.file(*FILES)
     packed = not (folder / "images").is_dir() and (folder / ARCHIVE).is_file()
     root = sources.unpacked(folder / ARCHIVE, cache) if packed else folder
     rows, digest = sources.load_rows(path)
@@ -146,7 +147,8 @@ def _noting(rows: Iterable[Any], benchmarks: set[str]) -> Iterator[Any]:
 def group_of(value: Any) -> RowGroup:
     """Return what can be read of the row `value`, which may break any rule."""
     row = value if isinstance(value, dict) else {}
-    id, field = row.get("id"), row.get("field")
+    id = row.get("id")
+    field = row.get("field")
     id = id if is_id(id) else None
     try:
         category = category_of(id or "", ())

@@ -130,7 +130,8 @@ class TableRows:
 
     def __iter__(self) -> Iterator[FileRow]:
         """Yield each row."""
-        names, name = self.table.names, self.path.name
+        names = self.table.names
+        name = self.path.name
         for number, row in enumerate(self.table.rows, 1):
             value: Any = dict(zip(names, row.cells, strict=False))
             if fault := self.table.fault(row):

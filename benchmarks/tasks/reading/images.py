@@ -107,7 +107,8 @@ class ImageFolder:
         for path in {path for path in paths if not is_data_url(path)}:
             with contextlib.suppress(RowError, ValueError):  # ValueError: a lone surrogate
                 self.places[path] = self.place(path)
-        places, known = set(self.places.values()), self._known()
+        places = set(self.places.values())
+        known = self._known()
         kept = {p: c for p, c in known.items() if p in places and _is_of(p, c)}
         self.checked.update(kept)
         unchecked = sorted(places - self.checked.keys())

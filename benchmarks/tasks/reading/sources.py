@@ -369,7 +369,8 @@ class Rows:
 
     def lines(self) -> Iterator[int]:
         """Yield the line, from 1, at which each row begins."""
-        line, before = 1, 0
+        line = 1
+        before = 0
         for at, _ in self._placed():
             line += self.text.count("\n", before, at)
             before = at
@@ -381,7 +382,9 @@ class Rows:
         if begin is None:
             load_json(self.path, list, "a list of rows")
             return
-        decode, at, ended = json.JSONDecoder().raw_decode, begin.end(), begin[1]
+        decode = json.JSONDecoder().raw_decode
+        at = begin.end()
+        ended = begin[1]
         with _decoding(self.path):
             while not ended:
                 row, end = decode(self.text, at)
@@ -389,7 +392,8 @@ class Rows:
                 mark = _BETWEEN.match(self.text, end)
                 if mark is None:
                     raise json.JSONDecodeError("Expecting ',' delimiter", self.text, end)
-                at, ended = mark.end(), mark[1] == "]"
+                at = mark.end()
+                ended = mark[1] == "]"
             if at < len(self.text):
                 raise json.JSONDecodeError("Extra data", self.text, at)
 

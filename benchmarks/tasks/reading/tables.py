@@ -106,7 +106,8 @@ class _Rows:
     """Which cells of rows are, where the header is known: from, to."""
 
     def __iter__(self) -> Iterator[TableRow]:
-        lines, skipped = self._lines(), 0 if self.left_out is None else 1
+        lines = self._lines()
+        skipped = 0 if self.left_out is None else 1
         # The limit is that of the process: it is lifted for no longer than a few rows take.
         while rows := self._some(lines):
             yield from rows[skipped:]
@@ -130,7 +131,8 @@ class _Rows:
             strict=True,
         )
         before = self.body.before
-        line, last = before + 1, before
+        line = before + 1
+        last = before
         try:
             for cells in reader:
                 if any(cell.strip() for cell in cells):
