@@ -102,6 +102,19 @@ Codes = npt.NDArray[np.int32]
 """By row of a table, which of a column's names it has; -1 for none."""
 
 
+def in_one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array.
+
+    Of a column of names every chunk would go on to hold all of them, and whatever joins the
+    chunks later would go through all names again for each.
+    """
+    if not pa.types.is_dictionary(column.type) or column.num_chunks == 0:
+        return column.combine_chunks()
+    chunks = column.unify_dictionaries().chunks
+    indices = pa.concat_arrays([chunk.indices for chunk in chunks])
+    return pa.DictionaryArray.from_arrays(indices, chunks[0].dictionary)
+
+
 class Names(NamedTuple):
     """A column of names: the different ones, and by row the position of its own."""
 
@@ -111,7 +124,7 @@ class Names(NamedTuple):
     @classmethod
     def of(cls, table: pa.Table, column: str) -> Names:
         """Return the column of a table that was made here, or read from a file."""
-        found = table.column(column).unify_dictionaries().combine_chunks()
+        found = in_one_chunk(table.column(column))
         codes = found.indices.fill_null(-1).to_numpy(zero_copy_only=False)
         return cls(found.dictionary.to_pylist(), codes)
 

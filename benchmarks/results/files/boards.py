@@ -13,7 +13,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from plait.benchmarks.results.board import NAME, SCHEMA, Board, Codes, Mask, Names
+from plait.benchmarks.results.board import (
+    NAME,
+    SCHEMA,
+    Board,
+    Codes,
+    Mask,
+    Names,
+    in_one_chunk,
+)
 from plait.benchmarks.results.costs import Amounts, DocumentCost, RecordCost
 from plait.benchmarks.results.files.about import figures_of, measured_of
 from plait.benchmarks.results.files.key_index import Indices, KeyIndex
@@ -38,6 +46,8 @@ def board_of(results: ResultTables) -> Board:
     answers = _columns_of(results, "answers", _OF_ANSWERS)
     scores = _columns_of(results, "scores", _OF_SCORES)
     spending = Spending.of(results, answers, scores)
+    answers = answers.drop_columns("jobs")
+    scores = scores.drop_columns("jobs")
     thought = answers.filter(pc.fill_null(answers.column("thought"), False))
     return Board(
         table=_Rows(results, answers, scores, spending).table(),
@@ -79,7 +89,7 @@ def _columns_of(results: ResultTables, name: str, columns: Sequence[str]) -> pa.
         with results.open_file(entry, names) as file:
             parts.append(file.read(columns=[*columns, _KEYS]).cast(schema))
     whole = pa.concat_tables(parts) if parts else schema.empty_table()
-    return whole.unify_dictionaries()
+    return pa.table([in_one_chunk(c) for c in whole.columns], schema=schema)
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,15 +191,19 @@ class _Rows:
     def table(self) -> pa.Table:
         """Return them in the order of the plan: repeat, query, system, scorer, part."""
         parts = _parts_of(self.results)
-        sources = [self._answers(), self._scores(), self._parts(parts)]
-        whole = pa.concat_tables(sources).unify_dictionaries()
+        whole = pa.concat_tables([self._answers(), self._scores(), self._parts(parts)])
+        answers_and_scores = len(self.answers) + len(self.scores)
+        part = np.full(len(whole), -1)
+        part[answers_and_scores:] = np.arange(len(parts))
         scorers = [scorer.name for scorer in self.results.scorers]
-        counts = [len(source) for source in sources]
-        part = np.repeat(np.array([-1, -1, 0]), counts)
-        part[counts[0] + counts[1] :] = np.arange(len(parts))
         scorer = Names.of(whole, "scorer").recoded(scorers)
-        order = np.lexsort((part, scorer, *self._position(whole)[::-1]))
-        return whole.combine_chunks().take(pa.array(order))
+        order = pa.array(np.lexsort((part, scorer, *self._position(whole)[::-1])))
+        columns = []
+        # Each column is let go of before the next is ordered.
+        for name in SCHEMA.names:
+            columns.append(in_one_chunk(whole.column(name)).take(order))
+            whole = whole.drop_columns(name)
+        return pa.table(columns, schema=SCHEMA)
 
     def _position(self, table: pa.Table) -> tuple[npt.NDArray[Any], Codes, Codes]:
         systems = [system.name for system in self.results.systems]

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from report_helpers import Judge, board, evaluation, mixed_board, sample, stage, system
 
-from plait.benchmarks.results.board import SCHEMA, Board
+from plait.benchmarks.results.board import NAME, SCHEMA, Board, in_one_chunk
 from plait.benchmarks.results.leaderboard import (
     differences,
     leaderboard,
@@ -192,3 +193,20 @@ def test_a_scorer_that_scored_nothing_is_told(outcomes, answering, judging, noth
     systems = (system("a", answering),)
     made = board(found, scorers=(judge,), systems=systems)
     assert made.nothing_scored == ({"judge": nothing} if nothing else {})
+
+
+@pytest.mark.parametrize("chunks", [[], [["a", "b"]], [["a", None], [], ["b", "a"], ["c"]]])
+def test_a_column_of_names_holds_each_of_them_once(chunks):
+    """Chunks that each hold all names made a board of 1 M queries quadratic."""
+    arrays = [
+        pa.array(chunk, pa.string()).dictionary_encode().cast(NAME) for chunk in chunks
+    ]
+    column = in_one_chunk(pa.chunked_array(arrays, NAME))
+    assert column.to_pylist() == [name for chunk in chunks for name in chunk]
+    names = column.dictionary.to_pylist()
+    assert sorted(names) == sorted({*column.to_pylist()} - {None})
+
+
+def test_a_board_of_stored_results_has_one_chunk_a_column():
+    table = mixed_board(2, ("a", "b")).table
+    assert {column.num_chunks for column in table.columns} == {1}
