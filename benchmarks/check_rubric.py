@@ -25,8 +25,8 @@ from plait.scorers.judging.user_rubric import (
     QUERY_CRITERIA,
     CategoryRubric,
     ReadRubric,
+    read_criteria,
     read_user_rubric,
-    stated_criteria,
 )
 
 _ANSWER = Document((Text("(The answer of a system.)"),))
@@ -58,7 +58,7 @@ def check_rubric(path: AnyPath, config: RunConfig | None, console: Console) -> i
     most = f", {sum(asked.values()):,} requests for one answer to each" if asked else ""
     of_all = f"{len(asked):,} of {len(samples):,} queries of {config.data}"
     console.print(f"{of_all} are judged{most}")
-    for line in _left_out(rubric, samples, requests):
+    for line in _iter_left_out(rubric, samples, requests):
         console.print(line)
     for problem in problems[:_MOST_PROBLEMS]:
         console.print(problem)
@@ -106,7 +106,7 @@ def _requests(
     return requests, problems
 
 
-def _left_out(
+def _iter_left_out(
     rubric: ReadRubric, samples: Sequence[Query], requests: dict[str, int]
 ) -> Iterator[str]:
     """Say which queries are not judged, and what the rubric does not use."""
@@ -116,7 +116,7 @@ def _left_out(
     without = [s for s in samples if rubric.of(s) is not None and not requests[s.id]]
     if without and rubric.query_criteria:
         yield f"not judged: {len(without):,} without criteria of their own"
-    own = sum(bool(stated_criteria(sample)) for sample in samples)
+    own = sum(bool(read_criteria(sample)) for sample in samples)
     if own and not rubric.query_criteria:
         yield (
             f"{own:,} queries have criteria of their own; a table [query_criteria] asks "

@@ -25,7 +25,7 @@ from plait.benchmarks.tasks.own_data import FoundRows, find_rows
 from plait.benchmarks.tasks.published import RowPlace, TaskSet
 from plait.benchmarks.tasks.reading.columns import QUERIES
 from plait.benchmarks.tasks.reading.images import Progress
-from plait.benchmarks.tasks.reading.rules import shown
+from plait.benchmarks.tasks.reading.rules import brief
 from plait.benchmarks.tasks.row_tables import IdTable
 from plait.benchmarks.tasks.task_set import is_read_by_columns, place_of
 from plait.benchmarks.terminal import progress
@@ -176,8 +176,8 @@ class _SeenQueries:
             [
                 query.id,
                 query.category,
-                _said(query.question),
-                _said(query.reference.segments) if query.reference else "",
+                _line_of(query.question),
+                _line_of(query.reference.segments) if query.reference else "",
             ]
             for query in self.first
         ]
@@ -215,7 +215,7 @@ def _columns_table(rows: FoundRows) -> ResultTable:
     return ResultTable.of("Columns", head, lines, numeric=False)
 
 
-def _said(content: Content) -> str:
+def _line_of(content: Content) -> str:
     """Return texts and images in one line; the images have been opened."""
     parts = [
         f"[image {_size(part)}]" if isinstance(part, Image) else " ".join(part.text.split())
@@ -236,7 +236,7 @@ def _example(value: Any) -> str:
         return f"{len(value):,} bytes"
     if isinstance(value, dict) and isinstance(value.get("bytes"), bytes):
         return f"image of {len(value['bytes']):,} bytes"
-    return value[:_WIDTH] if isinstance(value, str) else shown(value, _WIDTH)
+    return value[:_WIDTH] if isinstance(value, str) else brief(value, _WIDTH)
 
 
 # ------------------------------------------------------------------------------ answers
@@ -250,8 +250,8 @@ def check_answers(
     They are those to the queries that `config` names. What has no query is refused.
     """
     task, _ = read_task(config, on_progress)
-    named = {name: str(at) for name, at in answers.named_places([place]).items()}
-    with_about, systems = answers.answered(task, named, reading=config.reading)
+    named = {name: str(at) for name, at in answers.places_by_name([place]).items()}
+    with_about, systems = answers.systems_of_answers(task, named, reading=config.reading)
     queries = IdTable(query.id for query in task.samples)
     refused: list[str] = []
     lines: list[list[str]] = []
@@ -262,7 +262,7 @@ def check_answers(
             elif id not in queries:
                 refused.append(f"{system.name}: {id!r} is the id of no query of the data")
             elif isinstance(answer, Document) and len(lines) < _SHOWN:
-                lines.append([system.name, id, _said(answer.segments)])
+                lines.append([system.name, id, _line_of(answer.segments)])
     told = with_about.about["answers"]
     ((name, at),) = named.items()
     columns: Mapping[str, str] = {}

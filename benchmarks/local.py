@@ -16,7 +16,7 @@ from plait.benchmarks.results.notebook import NotebookDocument
 from plait.benchmarks.runs.experiment import refuse_missing, scorer_named
 from plait.benchmarks.runs.run_data import NoDocument, QueryAnswer, ScorerVerdict, TaskQuery
 from plait.benchmarks.tasks.published import as_asked, unicode_only
-from plait.benchmarks.tasks.reading.rules import shown
+from plait.benchmarks.tasks.reading.rules import brief
 from plait.cluster.loading import load_stage
 from plait.cluster.local import LocalStages
 from plait.cluster.plan import EngineOptions
@@ -26,7 +26,15 @@ from plait.generators.base import Kind, Outcome, StageInput, StageSpec, WeightsN
 from plait.generators.catalogue import is_custom
 from plait.generators.checkpoints import pinning
 from plait.generators.custom import custom_spec
-from plait.generators.document import Document, Image, Malformed, Query, Text, Turn, changed
+from plait.generators.document import (
+    Document,
+    Image,
+    Malformed,
+    Query,
+    Text,
+    Turn,
+    replace_parts,
+)
 from plait.generators.errors import UsageError
 from plait.generators.images import PICTURE_FORMS, ImageError, Picture, image_of, is_picture
 from plait.generators.names import unknown
@@ -34,7 +42,7 @@ from plait.generators.own_code import giving
 from plait.generators.system import Prompter, Repetition, System, answer
 from plait.generators.unicode import trouble, valid_text
 from plait.pipelines.systems import Models, is_lvlm, is_t2i, lvlm_spec, resolve, t2i_spec
-from plait.scorers.base import Scorer, admitted
+from plait.scorers.base import Scorer, admit
 from plait.scorers.judging.resolve import refuse_mini_lvlm
 
 T = TypeVar("T")
@@ -232,7 +240,7 @@ class LocalScorer:
         """
         walk = self.scorer.judge(_sample(sample), _document(document))
         outcome = drive(walk, self.stages.outcomes)
-        return ScorerVerdict.of(admitted(outcome, self.scorer.scale))
+        return ScorerVerdict.of(admit(outcome, self.scorer.scale))
 
 
 def _sample(query: Query | TaskQuery | str) -> Query:
@@ -249,7 +257,7 @@ def _document(answered: Document | QueryAnswer | Sequence[str | Picture]) -> Doc
         answered = Document(tuple(_part(part) for part in answered))
     if isinstance(answered, Document):
         segments = tuple(_part(s) if is_picture(s) else s for s in answered.segments)
-        return changed(Document(segments, answered.ends), str, valid_text)
+        return replace_parts(Document(segments, answered.ends), str, valid_text)
     if answered.document is None:
         raise UsageError(f"{answered.query.id} has no document: {answered.reason}")
     return answered.document.plain
@@ -301,16 +309,16 @@ class LocalStage:
 
     def __call__(self, inputs: Sequence[StageInput]) -> Sequence[Outcome[Any]]:
         """Return one outcome per input, in order."""
-        outcomes: Sequence[Outcome[Any]] = self.stage(changed(inputs, str, _checked))
+        outcomes: Sequence[Outcome[Any]] = self.stage(replace_parts(inputs, str, _check))
         return outcomes
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stage, name)
 
 
-def _checked(text: str) -> str:
+def _check(text: str) -> str:
     if wrong := trouble(text):
-        raise UsageError(f"{shown(text)} is not Unicode: it has {wrong}")
+        raise UsageError(f"{brief(text)} is not Unicode: it has {wrong}")
     return text
 
 

@@ -151,7 +151,7 @@ def next_state(own: AnyPath, known: RunState, wait_s: float) -> RunState:
         state = _of_driver(own, known.driver)
         return state if state.written != known.written else None
 
-    if (state := _polled(look, wait_s)) is None:
+    if (state := _poll(look, wait_s)) is None:
         raise ControlError(_silence(own, "write its state", wait_s))
     return state
 
@@ -177,12 +177,12 @@ def ask(own: AnyPath, driver: str, request: Request, wait_s: float) -> str:
 
     write_whole(path, request.model_dump_json(exclude_none=True), durable=False)
     try:
-        answer = _polled(look, wait_s)
+        answer = _poll(look, wait_s)
         if answer is None:
             try:
                 path.unlink()
             except FileNotFoundError:  # it was taken just now
-                answer = _polled(look, wait_s)
+                answer = _poll(look, wait_s)
     finally:
         path.unlink(missing_ok=True)
         reply.unlink(missing_ok=True)
@@ -215,7 +215,7 @@ def _silence(own: AnyPath, what: str, wait_s: float) -> str:
     return text
 
 
-def _polled(look: Callable[[], T | None], wait_s: float) -> T | None:
+def _poll(look: Callable[[], T | None], wait_s: float) -> T | None:
     until = time.monotonic() + wait_s
     while (found := look()) is None and time.monotonic() < until:
         time.sleep(_POLL_S)

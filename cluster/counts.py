@@ -12,7 +12,7 @@ import numpy as np
 
 from plait.cluster.plan import Evaluation, ItemOutcome, Plan, PlanItem, final_lookup
 from plait.cluster.store import Store
-from plait.cluster.walks import Lookup, Pending, noted, read
+from plait.cluster.walks import Lookup, Pending, noting, read
 from plait.generators.base import (
     DOCUMENT_OUTCOMES,
     SCORE_OUTCOMES,
@@ -105,7 +105,7 @@ def count(plan: Plan, store: Store, *, only_scorers: bool = False) -> list[Stage
         for alike in opening_alike.values():
             for i, system in enumerate(alike):
                 steps: list[list[Job]] = []
-                answer = noted(plan.answer(system, sample, repeat), steps)
+                answer = noting(plan.answer(system, sample, repeat), steps)
                 outcome = read(answer, final if only_scorers else counted)
                 if isinstance(outcome, Result):
                     for scorer, most in zip(plan.scorers, jobs, strict=True):
@@ -118,7 +118,9 @@ def count(plan: Plan, store: Store, *, only_scorers: bool = False) -> list[Stage
                     drafts = system.rounds * len(query.openings) - 1
                     if system.review is None:  # whose critic may be the drafting stage
                         drafts -= _times(system.stages[0], steps) - 1
-                    waiting[names, drafts, _reached(system.stages, outcome), jobs] += 1
+                    waiting[
+                        names, drafts, _place_in_chain(system.stages, outcome), jobs
+                    ] += 1
                     if at_first:  # the others wait for the same record
                         break
     for system in plan.systems:
@@ -151,9 +153,9 @@ def _count_walk(
     A round has so many `jobs` at most.
     """
     steps: list[list[Job]] = []
-    outcome = read(noted(walk, steps), lookup)
+    outcome = read(noting(walk, steps), lookup)
     if isinstance(outcome, Pending):
-        reached = _reached(judge.stages, outcome)
+        reached = _place_in_chain(judge.stages, outcome)
         left = judge.rounds - _times(judge.stages[0], steps)
         for i, stage in enumerate(judge.stages):
             feeder = judge.stages[max(i - 1, 0)].digest
@@ -186,7 +188,7 @@ def _count_later(
             counts[stage.digest].add_later(most, system.name, feeder_stage.digest)
 
 
-def _reached(chain: Sequence[StageSpec], pending: Pending) -> int:
+def _place_in_chain(chain: Sequence[StageSpec], pending: Pending) -> int:
     """Position in a chain of the stage that a walk waits for."""
     return [stage.digest for stage in chain].index(pending.missing[0].spec.digest)
 

@@ -44,19 +44,19 @@ def main(arguments: list[str]) -> None:
     signal.signal(signal.SIGTERM, lambda *received: stopping.append(received))
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     try:
-        server = _started(argv)
+        server = _start(argv)
     except OSError as error:
         _say(f"failed {error.strerror}: {argv[0]}")
         return
     _say(f"started {server}")
-    status, ordered = _watched(server, stopping)
+    status, ordered = _watch(server, stopping)
     if status is None:
-        status = _ended(server, stop_timeout_s if ordered else _ORPHANED_TIMEOUT_S)
+        status = _end(server, stop_timeout_s if ordered else _ORPHANED_TIMEOUT_S)
     _kill_all(server)
     _say(f"exited {status}")
 
 
-def _started(argv: list[str]) -> int:
+def _start(argv: list[str]) -> int:
     """The process id of the server, the leader of its own session and process group."""
     process = subprocess.Popen(
         argv,
@@ -76,13 +76,13 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def _watched(server: int, stopping: list[object]) -> tuple[int | None, bool]:
+def _watch(server: int, stopping: list[object]) -> tuple[int | None, bool]:
     """Wait until the server ends or is to be ended.
 
     Its exit status, None while it runs, and whether the worker ordered its end.
     """
     while True:
-        status = _reaped(server)
+        status = _reap(server)
         if status is not None or stopping:
             return status, False
         with contextlib.suppress(InterruptedError):
@@ -90,7 +90,7 @@ def _watched(server: int, stopping: list[object]) -> tuple[int | None, bool]:
                 return None, os.read(0, 64).startswith(b"stop")
 
 
-def _reaped(server: int) -> int | None:
+def _reap(server: int) -> int | None:
     """Collect children that have ended; the server's status where it is one of them."""
     with contextlib.suppress(ChildProcessError):
         while True:
@@ -102,12 +102,12 @@ def _reaped(server: int) -> int | None:
     return None
 
 
-def _ended(server: int, timeout_s: float) -> int:
+def _end(server: int, timeout_s: float) -> int:
     """Ask the process group to end, and kill it after a time; the server's status."""
     _signal_group(server, signal.SIGTERM)
     until = time.monotonic() + timeout_s
     while time.monotonic() < until:
-        status = _reaped(server)
+        status = _reap(server)
         if status is not None:
             return status
         time.sleep(_POLL_S)
@@ -123,7 +123,7 @@ def _kill_all(server: int) -> None:
             with contextlib.suppress(psutil.Error):
                 process.kill()
         time.sleep(_POLL_S / 10)
-        _reaped(server)
+        _reap(server)
 
 
 def _signal_group(server: int, number: signal.Signals) -> None:

@@ -18,7 +18,7 @@ from plait.cluster.server_process import (
     bypass_proxies,
     log_path,
 )
-from plait.generators.base import ServerCommand, StageSpec, imported
+from plait.generators.base import ServerCommand, StageSpec, import_target
 from plait.generators.checkpoints import on_this_machine
 from plait.generators.extras import require_extra
 from plait.generators.own_code import stage_of
@@ -39,7 +39,7 @@ def load_class(target: str) -> Callable[..., Any]:
     if not separator:
         raise ValueError(f"stage {target!r} is not of the form 'module:Class'")
     try:
-        return imported(target)  # type: ignore[no-any-return]
+        return import_target(target)  # type: ignore[no-any-return]
     except AttributeError:
         raise ValueError(f"module {module!r} has no class {name!r}") from None
 

@@ -172,7 +172,7 @@ class RunLock:
             return
         if _lives(holder, age):
             raise RunInUse(
-                f"run directory {path.parent} is in use by {_named(holder)} (last "
+                f"run directory {path.parent} is in use by {_name(holder)} (last "
                 f"heartbeat {max(age, 0):.0f} s ago). {self._advice(holder)}"
             )
         with contextlib.suppress(FileNotFoundError, FileExistsError):
@@ -228,11 +228,11 @@ def drivers_of(root: AnyPath) -> list[str]:
         with contextlib.suppress(FileNotFoundError):
             age = age_s(path)
             holder = _holder(path)
-            named += [_named(holder)] if _lives(holder, age) else []
+            named += [_name(holder)] if _lives(holder, age) else []
     return named
 
 
-def _named(holder: Mapping[str, Any]) -> str:
+def _name(holder: Mapping[str, Any]) -> str:
     shard = f"shard {holder['shard']}, " if "shard" in holder else ""
     return f"{shard}process {holder.get('pid')} on {holder.get('host')}"
 
@@ -294,13 +294,13 @@ class _LockObject:
         Removing knows no condition: it is made one of `holder`, which lives, before.
         """
         data, version = self.path.read_version()
-        if _parsed(data) == former and self.path.replace(_beating(holder), version):
+        if _parse(data) == former and self.path.replace(_beating(holder), version):
             self.path.unlink()
 
     def renew(self, holder: Mapping[str, Any]) -> None:
         """Give a sign of life, unless another driver has taken it over meanwhile."""
         data, version = self.path.read_version()
-        if _parsed(data).get("token") == holder["token"]:
+        if _parse(data).get("token") == holder["token"]:
             self.path.replace(_beating(holder), version)
 
 
@@ -317,10 +317,10 @@ def _file_at(path: AnyPath) -> _LockFile | _LockObject:
 
 def _holder(path: AnyPath) -> dict[str, Any]:
     """Who holds the lock; empty for a holder that crashed while writing it."""
-    return _parsed(path.read_bytes())
+    return _parse(path.read_bytes())
 
 
-def _parsed(data: bytes) -> dict[str, Any]:
+def _parse(data: bytes) -> dict[str, Any]:
     with contextlib.suppress(ValueError):
         holder = json.loads(data)
         return holder if isinstance(holder, dict) else {}

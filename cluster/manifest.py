@@ -58,7 +58,7 @@ def environment() -> dict[str, Any]:
 def hardware() -> dict[str, Any]:
     """CPUs, and GPUs by name and driver, of this process's machine."""
     query = ("--query-gpu=name,driver_version", "--format=csv,noheader")
-    gpus = (_said("nvidia-smi", *query) or "").splitlines()
+    gpus = (_output("nvidia-smi", *query) or "").splitlines()
     return {"cpus": os.cpu_count(), "gpus": gpus}
 
 
@@ -75,7 +75,7 @@ def other_work(seconds: float = 0.2) -> dict[str, float]:
         idle = sum(after[_IDLE]) - sum(before[_IDLE])
         shares["cpus"] = round(1 - idle / total, 3)
     query = ("--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
-    told = (_said("nvidia-smi", *query) or "").split()
+    told = (_output("nvidia-smi", *query) or "").split()
     if used := [int(percent) for percent in told if percent.isdecimal()]:
         shares["gpus"] = max(used) / 100
     return shares
@@ -108,13 +108,13 @@ def _code() -> dict[str, Any]:
     found = {name: version_of(name) for name in _PACKAGES}
     versions = {name: version for name, version in found.items() if version}
     here = ("git", "-C", str(CHECKOUT))
-    commit = _said(*here, "rev-parse", "HEAD")
-    status = _said(*here, "status", "--porcelain")
+    commit = _output(*here, "rev-parse", "HEAD")
+    status = _output(*here, "status", "--porcelain")
     dirty = None if status is None else bool(status)
     return {"packages": versions, "git": {"commit": commit or "", "dirty": dirty}}
 
 
-def _said(*command: str) -> str | None:
+def _output(*command: str) -> str | None:
     """Return what a program prints, nothing where it fails; None where there is none."""
     try:
         reply = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from plait.cluster.manifest import PACKAGE
-from plait.generators.base import imported
+from plait.generators.base import import_target
 from plait.generators.former import ROOMS
 from plait.generators.source import definition_of, tree_digest
 
@@ -36,7 +36,7 @@ def own_source(target: str) -> Mapping[str, str]:
     that of the class alone. Empty where there is no source, or no such class here.
     """
     try:
-        cls = imported(target)
+        cls = import_target(target)
     except Exception:  # whatever a user's module raises
         return {}
     module = target.partition(":")[0]
@@ -103,12 +103,12 @@ def is_own_file(file: str | Path) -> bool:
 
 def _imports(tree: ast.Module, spec: ModuleSpec) -> Iterator[str]:
     """Yield the names of modules that may be imported, and of packages they are in."""
-    for name in _imported_names(tree, spec):
+    for name in _iter_imports(tree, spec):
         words = name.split(".")
         yield from (".".join(words[: i + 1]) for i in range(len(words)))
 
 
-def _imported_names(tree: ast.Module, spec: ModuleSpec) -> Iterator[str]:
+def _iter_imports(tree: ast.Module, spec: ModuleSpec) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

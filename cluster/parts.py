@@ -102,7 +102,7 @@ def write_part(folder: AnyPath, table: pa.Table) -> AnyPath:
     )
     data = buffer.getvalue().to_pybytes()
     part = folder / _name(hashlib.sha256(data).hexdigest())
-    with _refused_writes():
+    with _as_store_errors():
         write_whole(part, data)
     return part
 
@@ -114,12 +114,12 @@ def write_joined(
 
     The part counts as written at `mtime_ns`, so that parts sorted by time stay so.
     """
-    with _refused_writes():
+    with _as_store_errors():
         folder.mkdir(parents=True, exist_ok=True)
     place = folder if isinstance(folder, Path) else Path(tempfile.gettempdir())
     temporary = place / f".part-{uuid.uuid4().hex}.tmp"
     try:
-        with _refused_writes():
+        with _as_store_errors():
             with pq.ParquetWriter(
                 temporary, schema, compression="zstd", write_page_checksum=True
             ) as writer:
@@ -158,7 +158,7 @@ def _name(digest: str) -> str:
 
 
 @contextmanager
-def _refused_writes() -> Iterator[None]:
+def _as_store_errors() -> Iterator[None]:
     """StoreError where the disk refuses what is written."""
     try:
         yield
@@ -170,7 +170,7 @@ def _refused_writes() -> Iterator[None]:
         ) from error
 
 
-def named_digest(part: AnyPath) -> str | None:
+def digest_in_name(part: AnyPath) -> str | None:
     """Return the SHA-256 that a part's name gives; None for parts of earlier versions."""
     digest = part.stem.removeprefix("part-")
     return digest if len(digest) == _DIGEST_LENGTH else None
@@ -469,16 +469,16 @@ def forget_open_parts() -> None:
 
 def stage_folders(root: AnyPath) -> list[AnyPath]:
     """The folders of all stages under `root`; StoreError when they cannot be read."""
-    return sorted(_listed(root / "stages"))
+    return sorted(_list(root / "stages"))
 
 
 def parts_in(folder: AnyPath) -> list[AnyPath]:
     """Return the parts in the folder of a stage; StoreError when it cannot be read."""
-    names = ((p.name, p) for p in _listed(folder))
+    names = ((p.name, p) for p in _list(folder))
     return sorted(p for n, p in names if n.startswith("part-") and n.endswith(".parquet"))
 
 
-def _listed(folder: AnyPath) -> list[AnyPath]:
+def _list(folder: AnyPath) -> list[AnyPath]:
     # Path.glob would take a folder that may not be read for an empty one.
     try:
         return list(folder.iterdir())

@@ -14,12 +14,12 @@ from plait.cluster.records import decode
 from plait.cluster.shard import Shard
 from plait.cluster.sources import StageSource
 from plait.cluster.store import Store
-from plait.cluster.walks import Lookup, Pending, noted, read, together
+from plait.cluster.walks import Lookup, Pending, noting, read, together
 from plait.generators.base import Failure, Fault, Job, Outcome, Result, StageSpec, Walk
 from plait.generators.document import Document, Malformed, Query, Score
 from plait.generators.spool import select
 from plait.generators.system import Prompter, Repetition, System, answer, with_stages
-from plait.scorers.base import Scorer, admitted, with_stage
+from plait.scorers.base import Scorer, admit, with_stage
 
 DocumentRequest = tuple[System, Query | Malformed, int]
 """A system, a query and the number of its repeat, from 0: one document to be made."""
@@ -179,7 +179,7 @@ class Plan:
             judging = [self.judging(s, sample, document.value) for s in self.scorers]
             outcomes = yield from together(judging)
             judged = zip(self.scorers, outcomes, strict=True)
-            scores = {s.name: admitted(outcome, s.scale) for s, outcome in judged}
+            scores = {s.name: admit(outcome, s.scale) for s, outcome in judged}
         return Result(Evaluation(system.name, sample, repeat, document, scores))
 
     def answer(
@@ -277,7 +277,7 @@ def evaluations(plan: Plan, store: Store, *, notes: bool = False) -> Iterator[Ev
     With `notes`, documents carry what their stages noted, by the stage's name.
     """
     lookup = lookup_in(store, notes=notes)
-    return (evaluated(plan, request, lookup) for request in plan.requests())
+    return (evaluate(plan, request, lookup) for request in plan.requests())
 
 
 def thinking_drafts(plan: Plan, store: Store) -> list[Job]:
@@ -289,7 +289,7 @@ def thinking_drafts(plan: Plan, store: Store) -> list[Job]:
     found: dict[str, Job] = {}
     for request in plan.requests():
         draft = request[0].draft
-        _, jobs = _known(plan.answer(*request), lookup)
+        _, jobs = _read_walk(plan.answer(*request), lookup)
         for job in jobs:
             if draft is None or job.spec.digest != draft.digest:
                 continue
@@ -299,29 +299,29 @@ def thinking_drafts(plan: Plan, store: Store) -> list[Job]:
     return [*found.values()]
 
 
-def evaluated(plan: Plan, request: DocumentRequest, lookup: Lookup) -> Evaluation:
+def evaluate(plan: Plan, request: DocumentRequest, lookup: Lookup) -> Evaluation:
     """Return what `lookup` knows of one document and of its scores."""
     system, sample, repeat = request
-    document, jobs = _known(plan.answer(*request), lookup)
+    document, jobs = _read_walk(plan.answer(*request), lookup)
     asked = {"": jobs}
     scores = dict[str, Outcome[Score] | None]()
     if isinstance(document, Result):
         for scorer in plan.scorers:
             judging = plan.judging(scorer, sample, document.value)
-            score, asked[scorer.name] = _known(judging, lookup)
-            scores[scorer.name] = score and admitted(score, scorer.scale)
+            score, asked[scorer.name] = _read_walk(judging, lookup)
+            scores[scorer.name] = score and admit(score, scorer.scale)
     return Evaluation(system.name, sample, repeat, document, scores, asked)
 
 
-def _known(walk: Walk[T], lookup: Lookup) -> tuple[Outcome[T] | None, list[Job]]:
+def _read_walk(walk: Walk[T], lookup: Lookup) -> tuple[Outcome[T] | None, list[Job]]:
     """The outcome of a walk, None where it waits for records, and what it asked for."""
     steps: list[list[Job]] = []
-    outcome = read(noted(walk, steps), lookup)
+    outcome = read(noting(walk, steps), lookup)
     jobs = [job for step in steps for job in step]
     return None if isinstance(outcome, Pending) else outcome, jobs
 
 
-def compared(plan: Plan, store: Store) -> Iterator[ItemOutcome | Pending]:
+def iter_comparisons(plan: Plan, store: Store) -> Iterator[ItemOutcome | Pending]:
     """The outcome of every comparison, in the plan's order."""
     lookup = lookup_in(store)
     for comparison in plan.comparisons:

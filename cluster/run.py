@@ -36,15 +36,15 @@ from plait.cluster.plan import (
     EngineOptions,
     Evaluation,
     Plan,
-    compared,
     evaluations,
+    iter_comparisons,
     thinking_drafts,
 )
 from plait.cluster.shard import SHARD_FILE
 from plait.cluster.sources import keep_sources
 from plait.cluster.store import DamagedPart, Store, StoreError
 from plait.cluster.tracing.journal import MAKING, STARTING_RAY, SpanJournal
-from plait.cluster.tracing.summary import traced
+from plait.cluster.tracing.summary import write_trace
 from plait.cluster.usage import usage_of
 from plait.cluster.watcher import FAILURES, RunLog, RunProgress, Watcher
 from plait.generators.buckets import AnyPath
@@ -247,7 +247,7 @@ def execute(
             manifest[TIMING] = entry
         manifest |= {"status": status}
         if shard is None:
-            manifest |= traced(root, log.notice)
+            manifest |= write_trace(root, log.notice)
         write_json(path, manifest)
     return RunResult(
         work.totals,
@@ -306,7 +306,7 @@ def open_executor(
         notice(sent)
     from plait.cluster.executors import on_ray
 
-    return on_ray.connected(options.address)
+    return on_ray.connect(options.address)
 
 
 @dataclass
@@ -391,7 +391,7 @@ class _Work:
     def _read_back(self, *, notes: bool) -> None:
         with self.journal.phase("reading results"):
             read = self.reading(evaluations(self.plan, self.store, notes=notes), self.store)
-            self.totals = totals_of(chain(read, compared(self.plan, self.store)))
+            self.totals = totals_of(chain(read, iter_comparisons(self.plan, self.store)))
             self.usage = usage_of(self.plan, self.store, self.options.shard)
 
     def _compute(self, counts: Sequence[StageCount]) -> None:

@@ -105,18 +105,18 @@ def read_blob(blob: Blob) -> bytes:
         if hashlib.sha256(data).hexdigest() != blob.digest:
             raise StoreError(f"{blob.place} has changed since the run was planned")
         return data
-    return _stored_anywhere(cell, blob.digest)
+    return _read_anywhere(cell, blob.digest)
 
 
-def _stored_anywhere(cell: StoredCell, digest: str) -> bytes:
+def _read_anywhere(cell: StoredCell, digest: str) -> bytes:
     """The bytes of a cell, of a joined part where its own is gone."""
     if cell.part not in _JOINED_INTO:
         with contextlib.suppress(MissingPart):
-            return _stored(cell, digest)
+            return _read_cell(cell, digest)
     damage: DamagedPart = MissingPart(cell.part)
     for found in find_records(cell):
         try:
-            data = _stored(cell._replace(part=str(found.part), row=found.row), digest)
+            data = _read_cell(cell._replace(part=str(found.part), row=found.row), digest)
         except MissingPart:
             continue  # it was joined with others in turn
         except DamagedPart as error:
@@ -128,7 +128,7 @@ def _stored_anywhere(cell: StoredCell, digest: str) -> bytes:
     raise damage
 
 
-def _stored(cell: StoredCell, digest: str) -> bytes:
+def _read_cell(cell: StoredCell, digest: str) -> bytes:
     data: Any = read_cell(cell.part, cell.row, cell.column)
     with reading(cell.part):
         data = data if cell.item is None else data[cell.item]
@@ -176,7 +176,7 @@ def _found_in(parts: Iterable[AnyPath], key: str) -> Iterator[FoundRecord]:
     high, low = halves_of(key)
     for part in parts:
         with contextlib.suppress(FileNotFoundError):
-            keys = _sorted_keys_of(part)
+            keys = _sort_keys(part)
             i = int(keys.digests.high.searchsorted(high))
             while i < len(keys.rows) and keys.digests.high[i] == high:
                 if keys.digests.low[i] == low:
@@ -199,7 +199,7 @@ class _SortedKeys(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _sorted_keys_of(part: AnyPath) -> _SortedKeys:
+def _sort_keys(part: AnyPath) -> _SortedKeys:
     with reading(str(part)):
         tables = [table for _, table in read_blocks(part, ["key"])]
         keys = KeyDigests.of(pa.concat_tables(tables).column("key").combine_chunks())

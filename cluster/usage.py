@@ -138,7 +138,7 @@ class UsageSum:
         return {name: round(value, 3) for name, value in sorted(whole.items())}
 
 
-def committed_usage(
+def usage_of_stage(
     root: AnyPath, spec: StageSpec, shard: Shard | None = None
 ) -> dict[str, float]:
     """Tokens and other usage of all records of `spec` under `root`, by name.

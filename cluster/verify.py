@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from plait.cluster.ledger import missing_parts
 from plait.cluster.parts import (
     DamagedPart,
-    named_digest,
+    digest_in_name,
     open_part,
     parts_in,
     read_part,
@@ -69,7 +69,7 @@ def check_part(part: AnyPath, *, images: bool = False) -> PartCheck:
                 _check_groups(parquet, check, images)
             with copy.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
-            if named_digest(part) not in (None, digest):
+            if digest_in_name(part) not in (None, digest):
                 raise ValueError("its bytes are not those that were written")
     except DamagedPart as damage:
         check.damage = damage.reason
@@ -186,7 +186,7 @@ class StageCheck:
     @property
     def unsigned(self) -> int:
         """Parts of earlier versions, which carry no checksums."""
-        return sum(named_digest(check.part) is None for check in self.checks)
+        return sum(digest_in_name(check.part) is None for check in self.checks)
 
     @property
     def uncounted(self) -> int:

@@ -107,7 +107,7 @@ def through(
         return stop.value  # type: ignore[no-any-return]
 
 
-def noted(
+def noting(
     walk: Walk[T], steps: list[list[Job]]
 ) -> Generator[list[Job], list[Outcome[Any]], Outcome[T]]:
     """The same walk, which adds the jobs of each of its steps to `steps`."""

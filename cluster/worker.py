@@ -185,7 +185,7 @@ def _one_for_each(call: _TimedCall, returned: Any) -> list[Outcome[Any]]:
         return [_outcome(call, one) for one in returned]
     many = "1 input" if len(inputs) == 1 else f"{len(inputs)} inputs"
     reason = (
-        f"{_named(call)} returned {given} for {many}; it must return a list with one "
+        f"{_name(call)} returned {given} for {many}; it must return a list with one "
         "outcome for each, in order"
     )
     return [Failure(reason, Fault.ERROR) for _ in inputs]
@@ -202,13 +202,13 @@ def _outcome(call: _TimedCall, returned: Any) -> Outcome[Any]:
     try:
         return outcome_of(kind, returned)
     except ImageError as error:
-        reason = f"{_named(call)} returned an image that cannot be used: {error}"
+        reason = f"{_name(call)} returned an image that cannot be used: {error}"
     except TypeError as error:
-        reason = f"{_named(call)} {error}; valid: {VALID[kind]}"
+        reason = f"{_name(call)} {error}; valid: {VALID[kind]}"
     return Failure(reason, Fault.ERROR)
 
 
-def _named(call: _TimedCall) -> str:
+def _name(call: _TimedCall) -> str:
     """The name of what computes, and where its code is."""
     place = place_of(call.stage)
     return f"{call.spec.target} ({place})" if place else call.spec.target

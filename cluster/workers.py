@@ -17,7 +17,7 @@ from plait.cluster.replica import Replica
 from plait.cluster.stage_queue import Batch, FailedJobs, StageQueue
 from plait.cluster.store import StoreError
 from plait.cluster.tracing.journal import SpanJournal
-from plait.cluster.usage import committed_usage
+from plait.cluster.usage import usage_of_stage
 from plait.cluster.watcher import FailureKind, Watcher, WorkerFailure
 from plait.cluster.worker import TOKEN_FOLDER, Receipt, WorkerInfo
 from plait.generators.base import Failure, Fault, StageSpec
@@ -221,7 +221,7 @@ class WorkerPool:
         shard = self.options.shard
         used = dict[str, float]()
         if spec.placement.endpoint:
-            used = committed_usage(self.root, spec, shard)
+            used = usage_of_stage(self.root, spec, shard)
         log_folder = shard.folder(self.root) if shard else self.root
         return spec, str(self.root), secrets, used, node.address, str(log_folder)
 

@@ -335,7 +335,7 @@ class StageSpec:
         return f"{safe_name(self.name)[:60]}-{self.digest[:12]}"
 
 
-def imported(target: str) -> Any:
+def import_target(target: str) -> Any:
     """Return the object `module:name`; ImportError or AttributeError if there is none.
 
     UsageError, with what to write, where its module imports a former package of plait.
@@ -345,7 +345,7 @@ def imported(target: str) -> Any:
 
 
 def import_module(name: str) -> ModuleType:
-    """Return a module; UsageError, as of `imported`, where it imports a former package."""
+    """Return a module; UsageError as of `import_target`."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

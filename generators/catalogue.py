@@ -18,7 +18,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
-from plait.generators.base import imported
+from plait.generators.base import import_target
 from plait.generators.errors import UsageError
 from plait.generators.facts import NO_FACTS, ModelFacts
 from plait.generators.names import unknown
@@ -92,7 +92,7 @@ class Entry:
 
     def load(self) -> Any:
         """Return what `target` names."""
-        return imported(self.target)
+        return import_target(self.target)
 
     def make(self, **more: Any) -> Any:
         """Return what `target` makes of the settings, with some more."""

@@ -123,10 +123,10 @@ def identity(model: str, revision: str | None = None, index: str | None = None) 
     may not be one file.
     """
     name = f"{model}@{revision or 'main'}"
-    return pinned(name, lambda: _resolved(model, revision, index))
+    return pin(name, lambda: _resolve(model, revision, index))
 
 
-def pinned(name: str, resolve: Callable[[], str]) -> str:
+def pin(name: str, resolve: Callable[[], str]) -> str:
     """Return what `name` stood for when the run was planned, else what it does now.
 
     `resolve` raises CheckpointError where that cannot be known.
@@ -146,7 +146,7 @@ def pinned(name: str, resolve: Callable[[], str]) -> str:
     return pins.known[name]
 
 
-def _resolved(model: str, revision: str | None, index: str | None) -> str:
+def _resolve(model: str, revision: str | None, index: str | None) -> str:
     if "://" in model:
         # The name holds the beginning of the digest, which the download is checked against.
         return f"file:{model.rpartition('/')[2]}"

@@ -16,7 +16,7 @@ EMPTY_REPLY = "(empty reply)"
 """Replaces a reply without text: chat templates refuse an empty turn."""
 
 
-def joined(segments: Iterable[Text | Image]) -> Content:
+def join_texts(segments: Iterable[Text | Image]) -> Content:
     """Return `segments` with neighbouring texts joined, and without empty texts."""
     parts: list[Text | Image] = []
     for segment in segments:
@@ -28,12 +28,12 @@ def joined(segments: Iterable[Text | Image]) -> Content:
     return tuple(parts)
 
 
-def marked(content: Content) -> str:
+def text_with_marks(content: Content) -> str:
     """Return the text, one segment a line, with a mark in place of each image."""
     return "\n".join(s.text if isinstance(s, Text) else "<image>" for s in content)
 
 
-def filled(template: str, fields: Mapping[str, Content]) -> Content:
+def fill(template: str, fields: Mapping[str, Content]) -> Content:
     """Return `template` with content in its `{fields}`, as `str.format` fills in text.
 
     Braces inside the content are left as they are. Raises KeyError for a field that is
@@ -43,10 +43,10 @@ def filled(template: str, fields: Mapping[str, Content]) -> Content:
     for literal, name, _, _ in Formatter().parse(template):
         segments.append(Text(literal))
         segments += fields[name] if name is not None else ()
-    return joined(segments)
+    return join_texts(segments)
 
 
-def followed_up(turns: Sequence[Turn], reply: str, text: str) -> tuple[Turn, ...]:
+def follow_up(turns: Sequence[Turn], reply: str, text: str) -> tuple[Turn, ...]:
     """Return the conversation, the model's reply to it, and `text` as the user's answer."""
     answer = Turn("assistant", (Text(reply or EMPTY_REPLY),))
     return (*turns, answer, Turn("user", (Text(text),)))
@@ -55,10 +55,10 @@ def followed_up(turns: Sequence[Turn], reply: str, text: str) -> tuple[Turn, ...
 def unanswerable(request: Request, sampled: bool) -> Failure | None:
     """Return the failure of a request without content, or of one that cannot be sampled."""
     content = (s for turn in request.turns for s in turn.content)
-    return unseeded(request, sampled) or empty(content)
+    return failure_without_seed(request, sampled) or empty(content)
 
 
-def unseeded(request: Request, sampled: bool) -> Failure | None:
+def failure_without_seed(request: Request, sampled: bool) -> Failure | None:
     """Return the failure of a request without a seed where tokens are `sampled`."""
     if not sampled or request.seed is not None:
         return None
@@ -72,7 +72,7 @@ def empty(content: Iterable[Text | Image]) -> Failure | None:
     return Failure("the request holds neither text nor images")
 
 
-def answered(
+def answer_all(
     read: Sequence[T | Skip | Failure], answer: Callable[[list[T]], Iterable[Outcome[V]]]
 ) -> list[Outcome[V]]:
     """Return one outcome per input, in order.

@@ -27,7 +27,7 @@ from plait.generators.base import (
 )
 from plait.generators.document import Image, ImageRequest, Payload
 from plait.generators.errors import UsageError
-from plait.generators.names import validated
+from plait.generators.names import validate
 from plait.generators.own_code import OwnCode, own_code, refuse_unusable, takes
 from plait.generators.settings import StageSettings
 from plait.generators.source import function_digest, place_of
@@ -83,7 +83,7 @@ def _identity(own: OwnCode) -> str:
 
 def _placement(own: OwnCode, overrides: Mapping[str, Any]) -> Placement:
     placed = {k: v for k, v in overrides.items() if k in StageSettings.placed}
-    checked = validated(StageSettings, placed, own.name)
+    checked = validate(StageSettings, placed, own.name)
     usual: Placement = getattr(own.code, "placement", Placement())
     return replace(usual, **{k: getattr(checked, k) for k in placed})
 
@@ -114,7 +114,7 @@ def custom_system(name: str, weights: WeightsName, overrides: Mapping[str, Any])
     return System(name=name, draft=draft, render=as_drawn, max_images=4)
 
 
-def drawn(pil_image: PILImage) -> ImageRequest:
+def request_of_drawing(pil_image: PILImage) -> ImageRequest:
     """Return a request for an image that a stage has drawn while it wrote.
 
     Drafts of earlier versions hold such requests; a draft may hold the image itself.
@@ -129,7 +129,7 @@ def drawn(pil_image: PILImage) -> ImageRequest:
 
 
 class AsDrawn:
-    """Renders the requests of `drawn`: the image is in the payload."""
+    """Renders the requests of `request_of_drawing`: the image is in the payload."""
 
     def __init__(self, **_: Any) -> None:
         pass

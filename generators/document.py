@@ -341,10 +341,10 @@ _WITHOUT_PARTS = frozenset({bool, bytes, float, int, str, type(None)})
 
 def with_blobs(value: V, change: Callable[[Any], Any]) -> V:
     """Return `value` with every `Blob` inside it replaced by `change(blob)`."""
-    return changed(value, Blob, change)
+    return replace_parts(value, Blob, change)
 
 
-def changed(value: V, kind: type, change: Callable[[Any], Any]) -> V:
+def replace_parts(value: V, kind: type, change: Callable[[Any], Any]) -> V:
     """Return `value` with every part of a `kind` replaced by `change(part)`.
 
     Members of enumerations stay, which are names and no text, and so does what is in blobs.
@@ -356,29 +356,31 @@ def changed(value: V, kind: type, change: Callable[[Any], Any]) -> V:
     if type(value) in _WITHOUT_PARTS:
         return value
     if isinstance(value, tuple):
-        parts = tuple([changed(part, kind, change) for part in value])
+        parts = tuple([replace_parts(part, kind, change) for part in value])
         same = all(map(operator.is_, parts, value))
         return value if same else parts  # type: ignore[return-value]
     if isinstance(value, list):
-        return [changed(part, kind, change) for part in value]  # type: ignore[return-value]
+        return [replace_parts(part, kind, change) for part in value]  # type: ignore[return-value]
     cls: type = type(value)
     names = _field_names(cls)
     if not names and isinstance(value, Mapping):
         if not value:
             return value
         items = value.items()
-        return {changed(k, kind, change): changed(v, kind, change) for k, v in items}  # type: ignore[return-value]
+        return {
+            replace_parts(k, kind, change): replace_parts(v, kind, change) for k, v in items
+        }  # type: ignore[return-value]
     new = {}
     for name in names:
         before = getattr(value, name)
-        after = changed(before, kind, change)
+        after = replace_parts(before, kind, change)
         if after is not before:
             new[name] = after
     return replace(value, **new) if new else value  # type: ignore[type-var]
 
 
 def parts_of(value: Any, kind: type) -> Iterator[Any]:
-    """Yield the parts of a `kind` that `changed` would replace, in no certain order."""
+    """Yield the parts that `replace_parts` would replace, in no certain order."""
     left: list[Iterable[Any]] = [(value,)]
     while left:
         for part in left.pop():

@@ -153,9 +153,9 @@ def image_of(picture: Picture) -> Image:
     if isinstance(picture, Image):
         return picture
     if isinstance(picture, Pillow.Image):
-        return _encoded(picture)
+        return _encode(picture)
     if isinstance(picture, np.ndarray):
-        return _encoded(Pillow.fromarray(_as_bytes(picture)))
+        return _encode(Pillow.fromarray(_as_bytes(picture)))
     if isinstance(picture, bytes):
         decode(picture)
         return Image.of(picture)
@@ -167,7 +167,7 @@ def image_of(picture: Picture) -> Image:
         raise ImageError(f"the image {picture}: {error}") from None
 
 
-def _encoded(pil_image: Pillow.Image) -> Image:
+def _encode(pil_image: Pillow.Image) -> Image:
     try:
         upright = _as_rgb(_upright(pil_image.copy()))
     except Exception as error:  # as of `decode`: a file that PIL had not read yet

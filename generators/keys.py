@@ -102,7 +102,7 @@ def _text_of_text(value: Text) -> str:
     return f'{{"Text":{{"text":{_encode(value.text)}}}}}'
 
 
-def _memoised(write: Callable[[Any], str]) -> Callable[[Any], str]:
+def _memoise(write: Callable[[Any], str]) -> Callable[[Any], str]:
     """Return `write` with a memory of the last few objects, by identity."""
     kept: dict[int, tuple[Any, str]] = {}
 
@@ -135,7 +135,7 @@ _WRITERS = _Writers(
         list: _list_text,
         **{kind: _writer_of(kind, name) for kind, name in _NAMES.items()},
         Text: _text_of_text,
-        Document: _memoised(_writer_of(Document, "Document")),
+        Document: _memoise(_writer_of(Document, "Document")),
     }
 )
 

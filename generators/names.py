@@ -27,7 +27,7 @@ def unknown(what: str, name: str, valid: Iterable[str]) -> UnknownName:
     return UnknownName(f"unknown {what} {name!r}{hint} Valid: {shown}", tuple(names))
 
 
-def validated(model: type[M], values: Mapping[str, Any], where: str) -> M:
+def validate(model: type[M], values: Mapping[str, Any], where: str) -> M:
     """Return `values` as `model`; UsageError names each wrong key or value and the rule."""
     from pydantic import ValidationError
 
@@ -42,7 +42,7 @@ def with_overrides(settings: M, overrides: Mapping[str, Any], where: str) -> M:
     """Return `settings` with `overrides`, which are validated like any input."""
     if not overrides:
         return settings
-    return validated(type(settings), settings.model_dump() | dict(overrides), where)
+    return validate(type(settings), settings.model_dump() | dict(overrides), where)
 
 
 def explanation(model: type[BaseModel], error: Any, where: str) -> str:

@@ -34,7 +34,7 @@ def native(
         return with_stages(make("pretrained", settings, gpu_gib), as_mini)
 
 
-def assembled(
+def assemble(
     name: str,
     stages: Mapping[str, BaseModel],
     weights: Weights,

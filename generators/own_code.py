@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from types import FunctionType, MappingProxyType, ModuleType
 from typing import Any
 
-from plait.generators.base import import_module, imported
+from plait.generators.base import import_module, import_target
 from plait.generators.catalogue import is_custom, known_prefixes
 from plait.generators.errors import MissingInput, PlaitError, UsageError
 from plait.generators.keys import digest
@@ -78,7 +78,9 @@ def giving(*things: Any) -> Iterator[tuple[str, ...]]:
 
     Names themselves stay as they are. UsageError for what cannot be a stage.
     """
-    found = [thing if isinstance(thing, str) else _given_code(thing) for thing in things]
+    found = [
+        thing if isinstance(thing, str) else _code_of_object(thing) for thing in things
+    ]
     known = dict(_given.get())
     for own in found:
         if isinstance(own, OwnCode):
@@ -106,7 +108,7 @@ def own_code(name: str) -> OwnCode:
     if known := _given.get().get(name):
         return known
     module, _, attribute = name.partition(":")
-    code = getattr(_imported_module(module, name), attribute, _NOTHING)
+    code = getattr(_import_own(module, name), attribute, _NOTHING)
     if code is _NOTHING and is_given(name):
         raise _of_another_process(name)
     if code is _NOTHING:
@@ -119,7 +121,7 @@ def own_code(name: str) -> OwnCode:
     return OwnCode(name=name, target=name, code=code, given=module == "__main__")
 
 
-def _imported_module(module: str, name: str) -> ModuleType:
+def _import_own(module: str, name: str) -> ModuleType:
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
@@ -161,7 +163,7 @@ def _of_another_process(name: str) -> MissingInput:
     )
 
 
-def _given_code(thing: Any) -> OwnCode:
+def _code_of_object(thing: Any) -> OwnCode:
     """Return a class, function or instance as `own_code` does; UsageError."""
     if _is_definition(thing):
         target = _target_of(thing)
@@ -193,7 +195,9 @@ def _target_of(code: Any) -> str:
 
 def _is_importable(target: str, code: Any) -> bool:
     try:
-        return is_custom(target) and "__main__" not in target and imported(target) is code
+        return (
+            is_custom(target) and "__main__" not in target and import_target(target) is code
+        )
     except (ImportError, AttributeError):
         return False
 
@@ -206,7 +210,7 @@ def _settings_of(instance: Any) -> dict[str, Any]:
         settings = dict(own)
         where = "settings[{!r}]"
     else:
-        settings = dict(_made_with(instance))
+        settings = dict(_iter_arguments(instance))
         where = "self.{}"
     for name, value in settings.items():
         if not isinstance(name, str) or not is_plain(value):
@@ -224,7 +228,7 @@ def _untold(cls: type, why: str) -> UsageError:
     )
 
 
-def _made_with(instance: Any) -> Iterator[tuple[str, Any]]:
+def _iter_arguments(instance: Any) -> Iterator[tuple[str, Any]]:
     """Yield the arguments of the constructor that are not the default, as it kept them."""
     cls = type(instance)
     for name, parameter in _parameters(cls).items():

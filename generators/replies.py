@@ -31,7 +31,7 @@ def json_object(reply: str) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-def stated(reply: str, name: str, *others: str) -> list[Any]:
+def statements_of(reply: str, name: str, *others: str) -> list[Any]:
     """Return all that a reply states under a key, each value once and in order.
 
     The key is `name` or one of `others`, whatever its case and marks (`Criteria Met`),
@@ -40,7 +40,7 @@ def stated(reply: str, name: str, *others: str) -> list[Any]:
     before the reply states nothing.
     """
     keys = {plain_key(key) for key in (name, *others)}
-    reply = _unquoted(separate(reply).text)
+    reply = _unquote(separate(reply).text)
     found, rest = find_objects(reply)
     if any(key in plain_key(rest) for key in keys):
         return []
@@ -333,7 +333,7 @@ class _Reader:
         name = match["key"]
         value = self.value("}")
         if name[0] in _QUOTED:
-            name = _unescaped(name[1:-1])
+            name = _unescape(name[1:-1])
         before = members.get(name)
         if name not in members:
             members[name] = value
@@ -374,7 +374,7 @@ class _Reader:
         for mark in marks.finditer(self.text, begin):
             if mark[0][0] != "\\" and _CLOSED[end].match(self.text, mark.end()):
                 self.at = mark.end()
-                return _unescaped(self.text[begin : mark.start()])
+                return _unescape(self.text[begin : mark.start()])
         raise _Broken
 
     def word(self) -> Any:
@@ -411,7 +411,7 @@ _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     """Return a text as JSON means it; other backslashes, as LaTeX has them, stay."""
 
     def meant(match: re.Match[str]) -> str:
@@ -428,7 +428,7 @@ def _unescaped(text: str) -> str:
     return pairs.decode("utf-16-le", "replace")
 
 
-def _unquoted(reply: str) -> str:
+def _unquote(reply: str) -> str:
     """Return the text that a reply is as a JSON string, or with escaped quotes."""
     plain = reply.strip()
     if plain.startswith('"') and plain.endswith('"'):

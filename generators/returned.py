@@ -56,7 +56,7 @@ def outcome_of(kind: Kind, returned: Any) -> Outcome[Any]:
         return returned if value is returned.value else replace(returned, value=value)
     if kind is Kind.DRAFT and _is_part(returned):
         # Of a list of these one could not tell whether each is of one input.
-        raise TypeError(f"returned {_shown(returned)} outside of a list")
+        raise TypeError(f"returned {_brief(returned)} outside of a list")
     return Result(_value_of(kind, returned))
 
 
@@ -82,7 +82,7 @@ def _value_of(kind: Kind, value: Any) -> Any:
             return value
         case Kind.EMBED if isinstance(value, Embedding):
             return value
-    raise TypeError(f"returned {_shown(value)}")
+    raise TypeError(f"returned {_brief(value)}")
 
 
 def _is_part(value: Any) -> bool:
@@ -94,7 +94,7 @@ def _segments(parts: Any) -> tuple[Text | Image | ImageRequest, ...]:
         return (_segment(parts),)
     if isinstance(parts, Iterable):
         return tuple(map(_segment, parts))
-    raise TypeError(f"returned a Draft of {_shown(parts)}")
+    raise TypeError(f"returned a Draft of {_brief(parts)}")
 
 
 def _segment(part: Any) -> Text | Image | ImageRequest:
@@ -109,7 +109,7 @@ def _segment(part: Any) -> Text | Image | ImageRequest:
         return part
     if is_picture(part):
         return image_of(part)
-    raise TypeError(f"returned a list that holds {_shown(part)}")
+    raise TypeError(f"returned a list that holds {_brief(part)}")
 
 
 def _number(value: Any) -> float:
@@ -117,8 +117,8 @@ def _number(value: Any) -> float:
         value = value.item()
     if isinstance(value, Real):
         return float(value)
-    raise TypeError(f"returned {_shown(value)}")
+    raise TypeError(f"returned {_brief(value)}")
 
 
-def _shown(value: Any) -> str:
+def _brief(value: Any) -> str:
     return "None" if value is None else type(value).__name__

@@ -80,7 +80,7 @@ Continuation = Literal["question", "answer"]
 emu2_inference.py of LanceZPF/OpenING), or as the beginning of the model's own turn."""
 
 
-def continued(
+def continue_turns(
     turns: Sequence[Turn], continuation: Continuation, feed_images: bool, gap: str = ""
 ) -> tuple[list[Turn], Content]:
     """Return the turns to write out, and the beginning of the answer, from `turns`.

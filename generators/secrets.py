@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import quote
 
 from plait.generators.base import Failure, Outcome
-from plait.generators.document import changed
+from plait.generators.document import replace_parts
 from plait.generators.visible import visible
 
 MASK = "***"
@@ -65,13 +65,13 @@ def key_trouble(variable: str) -> str | None:
 
 def without_known_keys(text: str) -> str:
     """Return `text` without the keys that this process knows."""
-    return _replaced(text, _known_keys())
+    return _replace_keys(text, _known_keys())
 
 
 def key_mask() -> Callable[[str], str]:
     """Return `without_known_keys` for many texts, with the keys that are known now."""
     keys = _known_keys()
-    return lambda text: _replaced(text, keys)
+    return lambda text: _replace_keys(text, keys)
 
 
 def without_keys(text: str) -> str:
@@ -82,7 +82,7 @@ def without_keys(text: str) -> str:
 def without_keys_in(outcomes: Sequence[Outcome[Any]]) -> list[Outcome[Any]]:
     """Return the outcomes of a stage as they may be stored and printed."""
     keys = _known_keys()
-    kept = [changed(o, str, lambda text: _replaced(text, keys)) for o in outcomes]
+    kept = [replace_parts(o, str, lambda text: _replace_keys(text, keys)) for o in outcomes]
     return [
         replace(o, reason=without_keys(o.reason)) if isinstance(o, Failure) else o
         for o in kept
@@ -141,7 +141,7 @@ def _forms_of(key: str) -> Iterator[str]:
     yield from (line.strip() for line in key.splitlines() if len(line) >= _SHORTEST)
 
 
-def _replaced(text: str, keys: Sequence[str]) -> str:
+def _replace_keys(text: str, keys: Sequence[str]) -> str:
     for key in keys:
         text = text.replace(key, MASK)
     return text

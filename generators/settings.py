@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from plait.generators.base import Kind, Placement, StageSpec, Weights
 from plait.generators.checkpoints import identity, with_revision
 from plait.generators.extras import Extra
-from plait.generators.work import SCORED, FigureRange, Work, written
+from plait.generators.work import SCORED, FigureRange, Work, usage_of_writing
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 
@@ -268,7 +268,7 @@ class ModelSettings(StageSettings):
             blocks=blocks,
             step_flops=each * streams,
             cache_bytes=self.per_record_gib() * 2**30 / 2,
-            usage=written(read, answer, payload_bytes),
+            usage=usage_of_writing(read, answer, payload_bytes),
         )
 
 

@@ -100,7 +100,7 @@ class Spool(Sequence[T]):
                 if self._needed > shutil.disk_usage(tempfile.gettempdir()).free:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             for first in range(0, whole, _BLOCK):
-                data = memoryview(_pickled(self._rest[first : first + _BLOCK]))
+                data = memoryview(_pickle(self._rest[first : first + _BLOCK]))
                 end = self._ends[-1] + len(data)
                 while data:
                     data = data[self._file.write(data) :]
@@ -121,7 +121,7 @@ class Spool(Sequence[T]):
     def _needed(self) -> float:
         """About how many bytes all values take that are known or expected."""
         first = self._rest[:_BLOCK]
-        return len(_pickled(first)) / len(first) * max(self._expected, len(self))
+        return len(_pickle(first)) / len(first) * max(self._expected, len(self))
 
 
 def _unlisted_file() -> IO[bytes]:
@@ -130,7 +130,7 @@ def _unlisted_file() -> IO[bytes]:
     return os.fdopen(number, "r+b", buffering=0)
 
 
-def _pickled(values: Sequence[Any]) -> bytes:
+def _pickle(values: Sequence[Any]) -> bytes:
     return pickle.dumps(values, pickle.HIGHEST_PROTOCOL)
 
 

@@ -135,7 +135,7 @@ class System:
         class may hold text and any number of images.
         """
         if self.is_given:
-            given = _given_document(self, sample)
+            given = _document_at_hand(self, sample)
             return given.value.form if isinstance(given, Result) else None
         images = any(isinstance(segment, Image) for segment in sample.question)
         if self.draft is None and _reason_not_to_draw(sample, images=images):
@@ -200,7 +200,7 @@ def answer(system: System, sample: Query, repetition: Repetition) -> Walk[Docume
     Every turn of the user is answered after the system's own answers to earlier ones.
     """
     if system.is_given:
-        return _given_document(system, sample)
+        return _document_at_hand(system, sample)
     walker = _Walker(system, repetition)
     answers: list[Content] = []
     turns: tuple[Turn, ...] = ()
@@ -224,7 +224,7 @@ def continuation(system: System, sample: Query, repetition: Repetition) -> Walk[
     return Result(Document(reply.value), notes=walker.notes)
 
 
-def _given_document(system: System, sample: Query) -> Outcome[Document]:
+def _document_at_hand(system: System, sample: Query) -> Outcome[Document]:
     document: Document | Skip | Failure | None = sample.reference
     reason = "the sample has no ground truth"
     if system.answers is not None:
@@ -255,7 +255,7 @@ class _Walker:
                 return drafted
             self.drafts += 1
             draft = self._seeded(drafted.value, sample)
-            if lost := _lost_images(drafted.value, draft):
+            if lost := _failure_of_lost_images(drafted.value, draft):
                 return lost
             images = yield from self._images(draft, sample, written)
             if not isinstance(images, Result):
@@ -419,7 +419,7 @@ def _with_origins(draft: Draft, job: Job) -> Draft:
     return Draft(tuple(segments))
 
 
-def _lost_images(draft: Draft, composed: Draft) -> Failure | None:
+def _failure_of_lost_images(draft: Draft, composed: Draft) -> Failure | None:
     """Return the failure of an answer whose own images the composition would drop."""
     if composed is draft:
         return None

@@ -171,22 +171,22 @@ def separate(text: str, *, opened: bool = False, once: bool = False) -> Reply:
     """
     thoughts: list[str] = []
     rest = text
-    while (marks := _opened_by(rest)) is not None:
+    while (marks := _marks_at_start(rest)) is not None:
         start = _match_end(marks.beginning, rest)
         closing = _closing(marks, rest, start)
         if closing is None:
             thoughts.append(rest[start:])
-            return Reply("", _joined(thoughts), unfinished=True)
+            return Reply("", _join(thoughts), unfinished=True)
         thoughts.append(rest[start : closing.start()])
-        rest = _unwrapped(marks, rest[closing.end() :])
+        rest = _unwrap(marks, rest[closing.end() :])
     if thoughts:
-        return Reply(rest.strip(), _joined(thoughts))
+        return Reply(rest.strip(), _join(thoughts))
     lone = None if once else _lone_closing(text)
     if lone is not None:
         marks, closing = lone
         # A model may open a thought after the one that the prompt had opened.
-        said = separate(_unwrapped(marks, text[closing.end() :]), once=True)
-        thought = _joined([text[: closing.start()], said.thought])
+        said = separate(_unwrap(marks, text[closing.end() :]), once=True)
+        thought = _join([text[: closing.start()], said.thought])
         return Reply(said.text.strip(), thought, said.unfinished)
     if opened:
         return Reply("", text.strip(), unfinished=True)
@@ -202,7 +202,7 @@ def holds_thought(text: str) -> bool:
 
 def begins_thought(text: str) -> bool:
     """Return whether a text begins with the opening mark of a thought."""
-    return _opened_by(text) is not None
+    return _marks_at_start(text) is not None
 
 
 def opens_thought(prompt: str) -> bool:
@@ -222,7 +222,7 @@ def is_mark(token: str) -> bool:
 _HARMONY_END = re.compile(r"<\|(?:return|end)\|>\s*\Z")
 
 
-def _opened_by(text: str) -> _Marks | None:
+def _marks_at_start(text: str) -> _Marks | None:
     """Return the family whose opening mark a text begins with."""
     for marks in _FAMILIES:
         if marks.beginning.match(text) is None:
@@ -293,11 +293,11 @@ def fences(text: str, start: int, end: int) -> int:
     return len(_FENCE.findall(text, start, end))
 
 
-def _unwrapped(marks: _Marks, text: str) -> str:
+def _unwrap(marks: _Marks, text: str) -> str:
     """Return a reply without what its family puts around it."""
     wrapped = marks.wrapper.match(text) if marks.wrapper else None
     return wrapped["reply"] if wrapped else text
 
 
-def _joined(thoughts: list[str]) -> str:
+def _join(thoughts: list[str]) -> str:
     return "\n\n".join(thought.strip() for thought in thoughts).strip()

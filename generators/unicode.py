@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from plait.generators.base import Failure, Outcome, Result, Skip
-from plait.generators.document import changed
+from plait.generators.document import replace_parts
 
 _LONE = re.compile("[\ud800-\udfff]")
 _ESCAPED = 0xDC00
@@ -46,7 +46,7 @@ def with_valid_text(outcome: Outcome[Any]) -> Outcome[Any]:
         count += replaced
         return new if replaced else text
 
-    new: Outcome[Any] = changed(outcome, str, valid)
+    new: Outcome[Any] = replace_parts(outcome, str, valid)
     if count and isinstance(new, Result | Skip | Failure):
         return replace(new, notes={**new.notes, REPLACED: count})
     return new

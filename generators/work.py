@@ -130,7 +130,7 @@ def thought_tokens(most: int) -> FigureRange:
     return FigureRange.between(min(_SHORTEST_THOUGHT, most), most)
 
 
-def written(
+def usage_of_writing(
     read: FigureRange, answer: FigureRange, payload_bytes: float = 0.0
 ) -> dict[str, FigureRange]:
     """Return the usage of a record that reads a prompt and writes an answer, in tokens."""
@@ -138,6 +138,6 @@ def written(
     return {"input_tokens": read, "output_tokens": answer, "disk_bytes": disk}
 
 
-def drawn(pixels: float) -> dict[str, FigureRange]:
+def usage_of_drawing(pixels: float) -> dict[str, FigureRange]:
     """Return the usage of a record that is an image of so many pixels."""
     return {"images": FigureRange.exact(1.0), "disk_bytes": _PIXEL_BYTES * pixels}

@@ -48,7 +48,7 @@ def one_image(draft: Draft, sample: Query) -> Draft:
     return Draft((text, ImageRequest(prompt=draft.text.strip())))
 
 
-def outlined(draft: Draft, sample: Query, *, max_images: int) -> Draft:
+def place_images(draft: Draft, sample: Query, *, max_images: int) -> Draft:
     """Put an image in the place of each `<image>what it shows</image>`.
 
     A mark that is never closed ends with its line. Closing marks alone, empty marks and
@@ -96,7 +96,7 @@ def protocol(name: str, max_images: int = 4) -> System:
     if name in PROTOCOLS:
         # One instruction: what the LVLM writes is shared, and images alone differ.
         instruction = OUTLINE_INSTRUCTION.format(max_images=max_images)
-        read = partial(outlined, max_images=max_images)
+        read = partial(place_images, max_images=max_images)
         return rule(compose=read, instruction=instruction, max_images=max_images)
     raise UsageError(
         f"unknown composition protocol {name!r}; valid are 'text', 'mmie', 'outline', "

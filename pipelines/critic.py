@@ -24,7 +24,7 @@ from plait.generators.document import (
     Turn,
 )
 from plait.generators.keys import derived_seed
-from plait.generators.replies import as_bool, as_number, stated
+from plait.generators.replies import as_bool, as_number, statements_of
 from plait.generators.system import TRIES, DrawingWalk
 from plait.generators.thoughts import UNFINISHED
 
@@ -225,14 +225,16 @@ def _rank(tried: Try) -> float:
 
 def verdict_in(reply: str) -> Verdict:
     """Return the verdict in a critic's reply; one without a value says what is missing."""
-    prompts = [p.strip() for p in stated(reply, "refine_prompt") if isinstance(p, str)]
+    prompts = [
+        p.strip() for p in statements_of(reply, "refine_prompt") if isinstance(p, str)
+    ]
     prompt = prompts[0] if len(prompts) == 1 else ""
-    told = [value for value in stated(reply, "score") if value is not None]
+    told = [value for value in statements_of(reply, "score") if value is not None]
     scores = {as_number(value, TOP) for value in told}
     score = scores.pop() if len(scores) == 1 else None
     if score is not None and 0 <= score <= TOP:
         return Verdict(score / TOP, prompt=prompt)
-    successes = {as_bool(value) for value in stated(reply, "previous_step_success")}
+    successes = {as_bool(value) for value in statements_of(reply, "previous_step_success")}
     success = successes.pop() if len(successes) == 1 else None
     if not told and success is not None:
         return Verdict(float(success), prompt=prompt)

@@ -24,8 +24,8 @@ from transformers import (
 )
 
 from plait.generators.base import Failure, Fault, Outcome, Result, Weights
-from plait.generators.content import answered, prompt_and_seed
-from plait.generators.decoding.payloads import pack, received
+from plait.generators.content import answer_all, prompt_and_seed
+from plait.generators.decoding.payloads import pack, receive
 from plait.generators.decoding.sampling import NO_NUMBERS, read_tokens
 from plait.generators.decoding.texts import TextTrack
 from plait.generators.diffusion.builds import small_tokenizer, tiny_modules
@@ -115,7 +115,7 @@ class GlmImagePrior:
         """Return one payload per request; one whose codes are no whole image fails."""
         read = [_read(request, self.settings) for request in inputs]
         # The processor takes prompts with equally many images.
-        return answered(read, _by(lambda one: len(one.images), self._written))
+        return answer_all(read, _by(lambda one: len(one.images), self._written))
 
     @torch.inference_mode()
     def _written(self, read: Sequence[_Read]) -> list[Outcome[Payload]]:
@@ -170,7 +170,7 @@ class GlmImagePrior:
         # As a list: diffusers 0.42.1 joins them first, which transformers 5.23.0 refuses.
         features = self._model.get_image_features(pixels, flat).pooler_output
         codes = self._model.get_image_tokens(features).split(flat.prod(-1).tolist())
-        doubled = [_doubled(own, grid) for own, grid in zip(codes, flat, strict=True)]
+        doubled = [_double(own, grid) for own, grid in zip(codes, flat, strict=True)]
         each = grids.shape[1]
         scale = torch.tensor([1, 2, 2], device=grids.device)
         rows = range(len(grids))
@@ -196,11 +196,11 @@ class GlmImagePrior:
             whole = sum(code < self._codes for code in track.ids)
             reason = f"the model wrote {whole} image codes, not {track.limit}"
             return Failure(reason, Fault.ERROR, usage, notes)
-        codes = _doubled(torch.tensor(track.ids[before:]), grid)
+        codes = _double(torch.tensor(track.ids[before:]), grid)
         return Result(pack(**{_CODES: codes}, **seen), usage, notes)
 
 
-def _doubled(codes: Tensor, grid: Tensor) -> Tensor:
+def _double(codes: Tensor, grid: Tensor) -> Tensor:
     """Return each code of a grid (1, rows, columns) four times: twice a side."""
     square = codes.view(int(grid[1]), int(grid[2]))
     return square.repeat_interleave(2, 0).repeat_interleave(2, 1).flatten()
@@ -286,12 +286,12 @@ class GlmImageDecoder:
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
         """Return one image per request; one without codes of the right number fails."""
         coded = [self._coded(i, request) for i, request in enumerate(inputs)]
-        return answered(coded, _by(lambda one: one.alike, self._drawn))
+        return answer_all(coded, _by(lambda one: one.alike, self._drawn))
 
     def _coded(self, place: int, request: ImageRequest) -> _Coded | Failure:
         read = _read(request, self.settings)
         names = (_CODES, *(_SEEN if request.context else ()))
-        tensors = received(request, *names)
+        tensors = receive(request, *names)
         if isinstance(read, Failure):
             return read
         if isinstance(tensors, Failure):

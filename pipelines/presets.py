@@ -156,17 +156,17 @@ def preset(kind: Named, name: str) -> Any:
 
 def lvlm(name: str) -> ChatSettings | EndpointSettings:
     """Return the settings of a named LVLM; KeyError."""
-    settings: ChatSettings | EndpointSettings = _known(Named.LVLM, name)
+    settings: ChatSettings | EndpointSettings = _preset_or_error(Named.LVLM, name)
     return settings
 
 
 def t2i(name: str) -> TextToImageSettings:
     """Return the settings of a named text-to-image model; KeyError."""
-    settings: TextToImageSettings = _known(Named.T2I, name)
+    settings: TextToImageSettings = _preset_or_error(Named.T2I, name)
     return settings
 
 
-def _known(kind: Named, name: str) -> Any:
+def _preset_or_error(kind: Named, name: str) -> Any:
     if (settings := preset(kind, name)) is None:
         raise KeyError(f"{name!r} is no {kind}")
     return settings

@@ -129,9 +129,9 @@ def resolve(name: str, models: Models) -> System:
     if is_native(parts.lvlm) and parts.t2i is None:
         return _native(parts, models)
     if find(parts.lvlm, Named.SERVED) is not None:
-        return _interleaved(name, parts, models)
+        return _resolve_interleaved(name, parts, models)
     if parts.t2i is not None or parts.protocol is not None:
-        return _composed(name, parts, models)
+        return _resolve_composed(name, parts, models)
     if is_custom(name):
         return custom_system(name, models.weights, models.of(name))
     if is_lvlm(name):
@@ -156,7 +156,7 @@ def is_native(name: str) -> bool:
     return name in by_name(Named.NATIVE) or has_prefix(name, Named.NATIVE)
 
 
-def _declared(name: str, models: Models) -> System:
+def _resolve_declared(name: str, models: Models) -> System:
     """Return `native:hf:ORG/NAME` or `native:PLACE`, in rounds of text and image.
 
     UsageError for other weights than pretrained ones.
@@ -194,7 +194,7 @@ def _native(parts: SystemName, models: Models) -> System:
     if named:
         own = native(model, models.weights, models.of(model), models.gpu_gib)
     else:
-        own = _declared(model, models)
+        own = _resolve_declared(model, models)
     if rule_name is None:
         return own
     name = f"{model}@{rule_name}"
@@ -217,7 +217,7 @@ def _native(parts: SystemName, models: Models) -> System:
     return replace(rule, draft=own.draft)
 
 
-def _interleaved(name: str, parts: SystemName, models: Models) -> System:
+def _resolve_interleaved(name: str, parts: SystemName, models: Models) -> System:
     """Return a model behind a server that draws its own images: one drafting stage."""
     if parts != SystemName(name):
         raise UsageError(
@@ -229,7 +229,7 @@ def _interleaved(name: str, parts: SystemName, models: Models) -> System:
     return System(name=name, draft=draft, max_images=0, tells_modality=True)
 
 
-def _composed(name: str, parts: SystemName, models: Models) -> System:
+def _resolve_composed(name: str, parts: SystemName, models: Models) -> System:
     lvlm = parts.lvlm
     t2i = parts.t2i
     label = parts.protocol or "mmie"
@@ -240,7 +240,7 @@ def _composed(name: str, parts: SystemName, models: Models) -> System:
                 f"system {name!r}: protocol {T2I_ALONE!r} is of a text-to-image model "
                 f"alone; write '{t2i}@{T2I_ALONE}'"
             )
-        return _drawn_by(replace(rule, name=name, t2i=lvlm), *t2i_stages(lvlm, models))
+        return _with_drawing(replace(rule, name=name, t2i=lvlm), *t2i_stages(lvlm, models))
     if rule.name == "text" and t2i is not None:
         t2i_settings(t2i)
     draft = lvlm_spec(lvlm, models)
@@ -259,19 +259,19 @@ def _composed(name: str, parts: SystemName, models: Models) -> System:
     system = replace(rule, name=pair, draft=draft, lvlm=row, t2i=t2i)
     if rule.name == EDITING:
         render, prior, images = _seeing(t2i, models)
-        return _drawn_by(replace(system, input_images=images), render, prior)
-    system = _drawn_by(system, *t2i_stages(t2i, models))
+        return _with_drawing(replace(system, input_images=images), render, prior)
+    system = _with_drawing(system, *t2i_stages(t2i, models))
     if rule.name == CRITIC:
-        return _reviewed(system, parts.critic or lvlm, models)
+        return _with_critic(system, parts.critic or lvlm, models)
     return system
 
 
-def _drawn_by(system: System, render: StageSpec, prior: StageSpec | None) -> System:
+def _with_drawing(system: System, render: StageSpec, prior: StageSpec | None) -> System:
     kept = prior is not None
     return replace(system, render=render, condition=prior, keeps_prompt=kept)
 
 
-def _reviewed(system: System, critic: str, models: Models) -> System:
+def _with_critic(system: System, critic: str, models: Models) -> System:
     if system.render is None or not system.render.seeded:
         raise UsageError(
             f"system {system.name!r}: {system.t2i!r} reads no seed, so that it would draw "

@@ -9,7 +9,7 @@ from typing import Any
 from PIL.Image import Image as Pillow
 
 from plait.generators.base import Failure, Fault, Outcome, Result, Skip, Weights
-from plait.generators.content import answered, prompt_and_seed
+from plait.generators.content import answer_all, prompt_and_seed
 from plait.generators.diffusion.drawer import Drawer
 from plait.generators.diffusion.inputs import SEEING, unseen
 from plait.generators.diffusion.prompts import readers_of, readings
@@ -52,7 +52,7 @@ class TextToImage:
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
         """Return one image per request; a request that cannot be drawn fails alone."""
-        return answered([self._read(r) for r in inputs], self._drawn)
+        return answer_all([self._read(r) for r in inputs], self._drawn)
 
     def _read(self, request: ImageRequest) -> _Asked | Skip | Failure:
         sources = [part for part in request.context if isinstance(part, Image)]

@@ -29,7 +29,7 @@ from plait.scorers.base import (
     with_stage,
 )
 from plait.scorers.judging.resolve import Chat, chat_model, resolve_judge
-from plait.scorers.own_parts import declared_parts, scale_of_parts
+from plait.scorers.own_parts import parts_of_class, scale_of_parts
 from plait.scorers.parts import KINDS, PartScale, PartTable
 from plait.scorers.vqa import is_vqa
 
@@ -86,7 +86,7 @@ def resolve_scorer(
         prefix_of(name, "scorer", Named.SCORER)
         raise unknown("scorer", name, valid_names(Named.SCORER))
     if match.entry.prefix is None:
-        return _named(name, weights, overrides, gpu_gib)
+        return _resolve_named(name, weights, overrides, gpu_gib)
     if not match.entry.target:
         family = f"{match.entry.prefix}:"
         valid = [known for known in by_name(Named.SCORER) if known.startswith(family)]
@@ -109,7 +109,7 @@ def custom_scorer(
     """
     stage = custom_spec(name, weights, overrides, [Kind.SCORE])
     cls = own_code(name).code
-    weighted = declared_parts(cls, f"scorer {name!r}")
+    weighted = parts_of_class(cls, f"scorer {name!r}")
     usual = scale_of_parts(cls, weighted) or UNBOUNDED
     scale = getattr(cls, "scale", usual)
     direction = getattr(cls, "direction", "higher")
@@ -151,7 +151,7 @@ def _is_part_scale(row: Any) -> bool:
     return all(isinstance(text, str) for text in texts)
 
 
-def _named(
+def _resolve_named(
     name: str, weights: WeightsName, overrides: Mapping[str, Any], gpu_gib: float
 ) -> Scorer:
     of: Callable[..., Scorer] = by_name(Named.SCORER)[name].load().of

@@ -24,7 +24,7 @@ from plait.scorers.base import NO_TRUTH, DocumentSettings, NoScore, Preset, Pres
 from plait.scorers.judging.isg import LAST, NEVER_JUDGED, structure
 from plait.scorers.judging.replies import Unreadable
 from plait.scorers.judging.sources import Mode
-from plait.scorers.letters import corrects, stated_letter
+from plait.scorers.letters import corrects, find_letter
 from plait.scorers.parts import PartScale, PartTable
 
 KNOWN = "known_answer"
@@ -85,7 +85,7 @@ class AnswerReader:
         elif not text.strip():
             return Unscored("the document holds no text")
         elif form == LETTER:
-            read = stated_letter(text, known["of"])
+            read = find_letter(text, known["of"])
         else:
             read = choice(text) if form == CHOICE else moves(text)
         if isinstance(read, Unreadable):
@@ -185,7 +185,7 @@ def choice(text: str) -> int | Unreadable:
     An answer that is nothing but JSON needs no tags. Unreadable where there is no such
     choice, or two differ and the later does not correct the former.
     """
-    found = _agreed(text, "FINAL_ANSWER_JSON", "{", _choice_of)
+    found = _read_tagged(text, "FINAL_ANSWER_JSON", "{", _choice_of)
     if found is not None:
         return int(found)
     return Unreadable(f"there is no one choice of 0 or 1: {text[-200:]!r}")
@@ -196,7 +196,7 @@ def moves(text: str) -> list[str] | Unreadable:
 
     An answer that is nothing but JSON needs no tags. Unreadable as for `choice`.
     """
-    found = _agreed(text, "ANSWER_JSON", "[", _moves_of)
+    found = _read_tagged(text, "ANSWER_JSON", "[", _moves_of)
     if found is not None:
         return list(found)
     return Unreadable(f"there is no one list of {', '.join(DIRECTIONS)}: {text[-200:]!r}")
@@ -215,7 +215,7 @@ def _moves_of(content: Sequence[Any]) -> list[str] | None:
 _ONLY_JSON = re.compile(r"\s*(?:```\w*\s*)?([\[{].*[\]}])\s*(?:```)?\s*", re.DOTALL)
 
 
-def _agreed(text: str, tag: str, opening: str, read: Callable[[Any], Any]) -> Any:
+def _read_tagged(text: str, tag: str, opening: str, read: Callable[[Any], Any]) -> Any:
     """Return what is read in JSON between tags; None where nothing is, or two differ.
 
     JSON begins with `opening`.

@@ -148,7 +148,7 @@ def _others(scorer: Scorer) -> Iterator[Scorer]:
         yield resolve_scorer(whole, "tiny", {}, chat=same_stage, answers=same_stage)
 
 
-def grouped(found: Iterable[Applicability]) -> list[str]:
+def group_lines(found: Iterable[Applicability]) -> list[str]:
     """Return a line for all scorers that can score the same part of the answers."""
     names: dict[str, list[str]] = defaultdict(list)
     for each in found:

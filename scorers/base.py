@@ -106,7 +106,7 @@ class Scorer:
     scale: str = UNBOUNDED
     """The values' range as `LOW-HIGH`, such as `0-100`; any other text if unbounded.
 
-    A value beyond it is not counted: see `admitted`."""
+    A value beyond it is not counted: see `admit`."""
     direction: Direction = "higher"
     """Whether `higher` or `lower` values are better."""
     unit: str = ""
@@ -297,7 +297,7 @@ def bounds(scale: str) -> tuple[float, float] | None:
     return (float(ends[1]), float(ends[2])) if ends else None
 
 
-def shown_scale(scale: str, direction: Direction) -> str:
+def scale_text(scale: str, direction: Direction) -> str:
     """Return the scale as headings show it: with the direction where lower is better."""
     if direction == "higher":
         return scale
@@ -309,7 +309,7 @@ def ends_of(scale: str) -> tuple[float, float]:
     return bounds(scale) or (-math.inf, math.inf)
 
 
-def admitted(outcome: Outcome[Score], scale: str) -> Outcome[Score]:
+def admit(outcome: Outcome[Score], scale: str) -> Outcome[Score]:
     """`outcome`, or why its value is not a valid score on `scale`.
 
     A value that is not a finite number is Unread; a finite one beyond the scale is a

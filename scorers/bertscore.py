@@ -32,8 +32,8 @@ from plait.generators.base import (
 )
 from plait.generators.document import Candidate, Score
 from plait.generators.errors import CheckpointError
-from plait.generators.loading.files import Files, configured, read_tokenizer
-from plait.generators.loading.strict import device_of, published_model, randomised
+from plait.generators.loading.files import Files, config_of_class, read_tokenizer
+from plait.generators.loading.strict import device_of, load_model, randomise
 from plait.scorers.imagereward import word_tokenizer
 from plait.scorers.texts import BertScoreSettings, texts_of
 
@@ -60,7 +60,7 @@ class BertScore:
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
         config = BertScoreSettings(**settings)
         self._device = device_of(config.device)
-        load = _published(config) if weights == "pretrained" else _random(weights)
+        load = _load_published(config) if weights == "pretrained" else _random(weights)
         self._model, self._tokenizer = load
         self._model.to(self._device).eval().requires_grad_(False)
         self._tokenizer.enable_truncation(config.max_tokens)
@@ -113,11 +113,11 @@ def _score(own: _Read, true: _Read) -> Outcome[Score]:
     return Result(Score(value, parts), {"texts": 2})
 
 
-def _published(settings: BertScoreSettings) -> tuple[Any, Tokenizer]:
+def _load_published(settings: BertScoreSettings) -> tuple[Any, Tokenizer]:
     """Load the checkpoint up to its layer; CheckpointError where it does not fit."""
     name = settings.model
     source = (settings.model, settings.revision)
-    model = published_model("AutoModel", *source, tolerated=UNUSED, dtype=torch.float32)
+    model = load_model("AutoModel", *source, tolerated=UNUSED, dtype=torch.float32)
     files = Files(name, settings.revision)
     layers = getattr(getattr(model, "encoder", None), "layer", ())
     wanted = settings.reads
@@ -134,7 +134,7 @@ def _random(weights: Weights) -> tuple[Any, Tokenizer]:
     pad = {"pad_token_id": tokenizer.token_to_id("[PAD]")}
     fields = config_of("roberta-large", tiny=weights == "tiny")
     model = AutoModel.from_config(
-        configured("RobertaConfig", fields | pad, "roberta-large")
+        config_of_class("RobertaConfig", fields | pad, "roberta-large")
     )
-    randomised(model, device=torch.device("cpu"), dtype=torch.float32, seed=SEED)
+    randomise(model, device=torch.device("cpu"), dtype=torch.float32, seed=SEED)
     return model, tokenizer

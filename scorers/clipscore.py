@@ -106,7 +106,7 @@ def pairs_of(
     return pairs
 
 
-def cleaned(text: str) -> str:
+def clean_text(text: str) -> str:
     """Return what OpenAI's tokenizer keeps of a text, before it collapses white space."""
     import ftfy
 
@@ -164,7 +164,7 @@ class ClipScorer(Scorer):
         compared = self.compared(query, document)
         if self.stage.kind is Kind.SCORE:
             return (yield from self.whole(query, compared))
-        pairs = pairs_of(compared, cleaned)
+        pairs = pairs_of(compared, clean_text)
         scored = [pair for pair in pairs if pair.text]
         if not scored:
             return Unscored(ClipScorer.no_text)

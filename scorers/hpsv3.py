@@ -26,20 +26,20 @@ from plait.generators.architectures import config_of
 from plait.generators.architectures.random_weights import configuration_of, processor_of
 from plait.generators.base import Failure, Outcome, Result, Weights
 from plait.generators.checkpoints import with_revision
-from plait.generators.content import answered
+from plait.generators.content import answer_all
 from plait.generators.document import Candidate, Document, Score
 from plait.generators.errors import CheckpointError
 from plait.generators.images import ImageError, decode
-from plait.generators.loading.files import Files, configured, in_safetensors, read_json
+from plait.generators.loading.files import Files, config_of_class, in_safetensors, read_json
 from plait.generators.loading.strict import (
     device_of,
     empty_model,
     fill,
     identical,
-    published_processor,
-    randomised,
-    renamed,
-    revived,
+    load_processor,
+    randomise,
+    rebuild_rotary,
+    rename,
 )
 from plait.generators.overflow import SCORES, no_numbers
 from plait.scorers.judging.sources import read_published
@@ -113,12 +113,14 @@ class Hpsv3:
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
         config = Hpsv3Settings(**settings)
         self._device = device_of(config.device)
-        self._instruction = _trained_with(config) if weights == "pretrained" else OWN
-        loaded = _published(config) if weights == "pretrained" else _random(config, weights)
+        self._instruction = _read_instruction(config) if weights == "pretrained" else OWN
+        loaded = (
+            _load_published(config) if weights == "pretrained" else _random(config, weights)
+        )
         self._model, self._processor = loaded
         qwen = self._model.eval().requires_grad_(False).model
-        revived(qwen.language_model, qwen.config.text_config, self._device)
-        revived(qwen.visual, qwen.config.vision_config, self._device)
+        rebuild_rotary(qwen.language_model, qwen.config.text_config, self._device)
+        rebuild_rotary(qwen.visual, qwen.config.vision_config, self._device)
         self._tokenizer = self._processor.tokenizer
         self._tokenizer.padding_side = "right"
         self._reward = self._tokenizer.convert_tokens_to_ids(REWARD)
@@ -127,7 +129,7 @@ class Hpsv3:
 
     def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Score]]:
         """One reward per document, in order; Failure for a broken image."""
-        return answered(list(self._decoders.map(self._prompt, inputs)), self._scores)
+        return answer_all(list(self._decoders.map(self._prompt, inputs)), self._scores)
 
     def _prompt(self, given: Candidate) -> _Prompt | Failure:
         # All of Qwen2-VL's control tokens begin so: in a question they are plain text.
@@ -174,7 +176,7 @@ class Hpsv3:
         ]
 
 
-def _trained_with(settings: Hpsv3Settings) -> str:
+def _read_instruction(settings: Hpsv3Settings) -> str:
     """Return the instruction in the user's copy; CheckpointError where there is none."""
     if settings.instruction is None:
         raise CheckpointError(
@@ -185,15 +187,15 @@ def _trained_with(settings: Hpsv3Settings) -> str:
     return read_published(Path(settings.instruction), DIGESTS)["INSTRUCTION"]
 
 
-def _published(settings: Hpsv3Settings) -> tuple[RewardModel, Any]:
+def _load_published(settings: Hpsv3Settings) -> tuple[RewardModel, Any]:
     """Load the checkpoint; CheckpointError where it does not fit."""
     files = Files(settings.model, settings.revision)
     files.refuse_adapter()
     source = files.need("HPSv3.safetensors")
     base, revision = with_revision(settings.base)
     about = Files(base, revision).need("config.json")
-    config = configured("Qwen2VLConfig", read_json(about), str(about))
-    processor = published_processor(base, revision)
+    config = config_of_class("Qwen2VLConfig", read_json(about), str(about))
+    processor = load_processor(base, revision)
     processor.tokenizer.add_tokens([REWARD], special_tokens=True)
     # The published weights have no rows beyond the tokenizer's, as Qwen2-VL's have.
     config.text_config.vocab_size = len(processor.tokenizer)
@@ -202,7 +204,7 @@ def _published(settings: Hpsv3Settings) -> tuple[RewardModel, Any]:
     body = in_safetensors(source, lambda name: not name.startswith(_HEAD))
     put(
         model.model,
-        ((renamed(name, _RENAMES), tensor) for name, tensor in body),
+        ((rename(name, _RENAMES), tensor) for name, tensor in body),
         identical(model.model.state_dict(), "model."),
         dtype=getattr(torch, settings.dtype),
         tolerated=("lm_head",),
@@ -226,6 +228,6 @@ def _random(settings: Hpsv3Settings, weights: Weights) -> tuple[RewardModel, Any
     config.text_config.vocab_size = len(processor.tokenizer)
     model = RewardModel(config)
     dtype = torch.float32 if tiny else getattr(torch, settings.dtype)
-    randomised(model, device=device_of(settings.device), dtype=dtype, seed=SEED)
+    randomise(model, device=device_of(settings.device), dtype=dtype, seed=SEED)
     model.rm_head.float()
     return model, processor

@@ -26,23 +26,23 @@ from tokenizers.processors import BertProcessing
 from torch import Tensor, nn
 from transformers import BlipTextModel
 
-from plait.generators.architectures import config_of, stored
+from plait.generators.architectures import config_of, read_config
 from plait.generators.base import Failure, Fault, Outcome, Result, Weights
 from plait.generators.checkpoints import with_revision
-from plait.generators.content import answered
+from plait.generators.content import answer_all
 from plait.generators.document import Candidate, Document, Embedding, Score
 from plait.generators.images import ImageError, decode
 from plait.generators.loading.files import (
     Files,
-    configured,
+    config_of_class,
     in_pickle,
     read_json,
     read_tokenizer,
     shape_of,
 )
-from plait.generators.loading.strict import device_of, fill, identical, randomised
+from plait.generators.loading.strict import device_of, fill, identical, randomise
 from plait.scorers.clip.model import transform_of
-from plait.scorers.embeddings.stage import embedded
+from plait.scorers.embeddings.stage import record_of_vector
 from plait.scorers.preferences import AestheticHeadSettings, ImageRewardSettings
 
 MEAN = 0.16717362830052426
@@ -93,7 +93,7 @@ class RewardModel(nn.Module):
     ) -> None:
         super().__init__()
         fields = {**text, "encoder_hidden_size": vision["embed_dim"], "is_decoder": True}
-        config = configured("BlipTextConfig", fields, source)
+        config = config_of_class("BlipTextConfig", fields, source)
         self.blip = _Blip(vision, config)
         self.mlp = LinearHead(config.hidden_size)
 
@@ -117,7 +117,7 @@ class ImageReward:
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
         config = ImageRewardSettings(**settings)
         self._device = device_of(config.device)
-        loaded = _published(config) if weights == "pretrained" else _random(weights)
+        loaded = _load_published(config) if weights == "pretrained" else _random(weights)
         model, self._tokenizer, side = loaded
         self._model = model.to(self._device).eval().requires_grad_(False)
         self._transform = transform_of((side, side), {})
@@ -127,7 +127,7 @@ class ImageReward:
 
     def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Score]]:
         """Return one reward per document, in order; Failure for a broken image."""
-        return answered(list(self._decoders.map(self._read, inputs)), self._scores)
+        return answer_all(list(self._decoders.map(self._read, inputs)), self._scores)
 
     def _read(self, given: Candidate) -> tuple[Tensor, str] | Failure:
         try:
@@ -157,7 +157,7 @@ _Loaded = tuple[RewardModel, Tokenizer, int]
 """With the side of its images."""
 
 
-def _published(settings: ImageRewardSettings) -> _Loaded:
+def _load_published(settings: ImageRewardSettings) -> _Loaded:
     """Load the checkpoint; CheckpointError where it does not fit."""
     files = Files(settings.model, settings.revision)
     source = files.need("ImageReward.pt")
@@ -189,13 +189,13 @@ def _published(settings: ImageRewardSettings) -> _Loaded:
 def _random(weights: Weights) -> _Loaded:
     sizes = config_of("imagereward", tiny=weights == "tiny")
     model = RewardModel(sizes["vision"], sizes["text"], "imagereward.json")
-    randomised(model, device=torch.device("cpu"), dtype=torch.float32, seed=SEED)
+    randomise(model, device=torch.device("cpu"), dtype=torch.float32, seed=SEED)
     return model, word_tokenizer(), sizes["vision"]["img_size"]
 
 
 def word_tokenizer() -> Tokenizer:
     """Return a tokenizer like BERT's whose tokens are common English words."""
-    words = [*_SPECIAL, *" ".join(stored("words")["english"]).split()]
+    words = [*_SPECIAL, *" ".join(read_config("words")["english"]).split()]
     vocabulary = {word: i for i, word in enumerate(dict.fromkeys(words))}
     tokenizer = Tokenizer(WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = BertNormalizer(lowercase=True)
@@ -221,7 +221,7 @@ class AestheticHead:
         else:
             width = TINY_WIDTH if weights == "tiny" else WIDTH
             head = LinearHead(width)
-            randomised(head, seed=HEAD_SEED, **given)
+            randomise(head, seed=HEAD_SEED, **given)
         layers = head.eval().requires_grad_(False).layers
         bias = layers(torch.zeros(1, width, dtype=torch.float64))
         each = layers(torch.eye(width, dtype=torch.float64)) - bias
@@ -229,4 +229,4 @@ class AestheticHead:
 
     def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Embedding]]:
         """Return (width + 1,) numbers for each input, which is not looked at."""
-        return [embedded(self._function, {}) for _ in inputs]
+        return [record_of_vector(self._function, {}) for _ in inputs]

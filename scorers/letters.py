@@ -333,7 +333,7 @@ class _Commitment:
     """Whether it adds to what was said before: `A is also correct`."""
 
 
-def stated_letter(text: str, options: int) -> str | Unreadable:
+def find_letter(text: str, options: int) -> str | Unreadable:
     """Return the letter that an answer commits to.
 
     Unreadable where there is none or several, or where it names none of the `options`.

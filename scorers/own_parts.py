@@ -16,7 +16,7 @@ from typing import Any
 
 from plait.generators.base import Failure, Fault, Outcome, Result
 from plait.generators.document import Score
-from plait.generators.names import validated
+from plait.generators.names import validate
 from plait.scorers.base import bounds
 from plait.scorers.weighted import WeightedPart, common_scale, weighted_mean
 
@@ -24,7 +24,7 @@ SCORE_OF = "score_of"
 _EXAMPLE = "parts = {'layout': '0-10', 'style': '0-10'}"
 
 
-def declared_parts(cls: Any, whose: str) -> dict[str, WeightedPart]:
+def parts_of_class(cls: Any, whose: str) -> dict[str, WeightedPart]:
     """Return the parts that a class declares; UsageError for wrong scales and weights.
 
     Empty where its attribute `parts` is none, or is about something else.
@@ -35,7 +35,7 @@ def declared_parts(cls: Any, whose: str) -> dict[str, WeightedPart]:
     parts = {}
     for name, value in declared.items():
         table = value if isinstance(value, Mapping) else {"scale": value}
-        parts[name] = validated(WeightedPart, table, f"part {name!r} of {whose}")
+        parts[name] = validate(WeightedPart, table, f"part {name!r} of {whose}")
     return parts
 
 
@@ -52,10 +52,10 @@ def with_scores(stage: Any, returned: Any) -> Any:
     if not isinstance(returned, list | tuple) or not any(map(_parts_in, returned)):
         return returned
     cls = type(stage)
-    parts = declared_parts(cls, cls.__name__)
+    parts = parts_of_class(cls, cls.__name__)
     declared = str(getattr(cls, "scale", ""))
     scale = declared if bounds(declared) else common_scale(parts.values())
-    return [_scored(stage, parts, scale, one) for one in returned]
+    return [_score(stage, parts, scale, one) for one in returned]
 
 
 def _parts_in(returned: Any) -> Mapping[Any, Any] | None:
@@ -63,7 +63,7 @@ def _parts_in(returned: Any) -> Mapping[Any, Any] | None:
     return value if isinstance(value, Mapping) else None
 
 
-def _scored(
+def _score(
     stage: Any, parts: Mapping[str, WeightedPart], scale: str, returned: Any
 ) -> Outcome[Score] | Any:
     if (said := _parts_in(returned)) is None:

@@ -20,7 +20,7 @@ from torchmetrics.functional.image.lpips import NetLinLayer, ScalingLayer
 
 from plait.generators.base import Weights
 from plait.generators.loading.files import in_pickle, weights_file
-from plait.generators.loading.strict import device_of, fill, identical, randomised
+from plait.generators.loading.strict import device_of, fill, identical, randomise
 from plait.scorers.ssim import (
     DistsSettings,
     LpipsSettings,
@@ -60,7 +60,7 @@ class Perceptual(PairedImages):
             _fill(features, path, names, tolerated={"classifier"})
         else:
             cpu = torch.device("cpu")
-            randomised(features, device=cpu, dtype=torch.float32, seed=SEED)
+            randomise(features, device=cpu, dtype=torch.float32, seed=SEED)
         network = type(self).build(features)
         self._network = network.to(self._device).eval().requires_grad_(False)
 
@@ -79,7 +79,7 @@ class _Lpips(nn.Module):
         heads = [NetLinLayer(n, use_dropout=True) for n in LPIPS_TAPS.values()]
         self.heads = nn.ModuleList(heads)
         names = identical(self.heads.state_dict(), "lin")
-        _fill(self.heads, _shipped("lpips_models/alex.pth"), names)
+        _fill(self.heads, _path_of_shipped("lpips_models/alex.pth"), names)
 
     def forward(self, *pair: Tensor) -> Tensor:
         """Return the distance of two images (1, 3, height, width) from 0 to 1."""
@@ -109,7 +109,7 @@ class _Dists(DISTSNetwork):  # type: ignore[misc]
         self.chns = [3, 64, 128, 256, 512, 512]
         for name, values in {"mean": MEAN, "std": STD}.items():
             self.register_buffer(name, torch.tensor(values).view(1, -1, 1, 1))
-        weights = in_pickle(_shipped("dists_models/weights.pt"))
+        weights = in_pickle(_path_of_shipped("dists_models/weights.pt"))
         self.alpha, self.beta = (nn.Parameter(weights[name]) for name in ("alpha", "beta"))
 
 
@@ -127,7 +127,7 @@ class Dists(Perceptual):
     build = _Dists
 
 
-def _shipped(name: str) -> Path:
+def _path_of_shipped(name: str) -> Path:
     return Path(str(files("torchmetrics.functional.image") / name))
 
 

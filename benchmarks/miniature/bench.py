@@ -95,7 +95,7 @@ def _report(settings: BenchSettings, names: Sequence[str], console: Console) -> 
 
     parts: list[BenchPart] = []
     for name in names:
-        for part in measured(name, settings, say):
+        for part in measure(name, settings, say):
             parts.append(part)
             for table in part.all_tables:
                 console.print(table.rich)
@@ -106,7 +106,7 @@ def _report(settings: BenchSettings, names: Sequence[str], console: Console) -> 
         announce(console, place)
 
 
-def measured(name: str, settings: BenchSettings, say: Say) -> Sequence[BenchPart]:
+def measure(name: str, settings: BenchSettings, say: Say) -> Sequence[BenchPart]:
     """Return the parts that `name` measures; one that says why, where it cannot."""
     try:
         made = PARTS[name](settings, say)

@@ -14,7 +14,7 @@ import numpy as np
 
 from plait.benchmarks.local import LocalScorer
 from plait.benchmarks.miniature.measures import CLIP, Bar, BenchPart, BenchSettings, Say
-from plait.benchmarks.miniature.scene_edits import SceneEdit, another, exchanging, repainted
+from plait.benchmarks.miniature.scene_edits import SceneEdit, another, exchanging, repaint
 from plait.benchmarks.results.board import score_value
 from plait.benchmarks.results.numbers import NumberForm
 from plait.benchmarks.results.table import ResultTable
@@ -22,7 +22,7 @@ from plait.cluster.walks import drive, together
 from plait.generators.base import Outcome
 from plait.generators.document import Document, Query, Score, Text, Turn
 from plait.generators.images import encode
-from plait.scorers.statistics.agreement import estimated
+from plait.scorers.statistics.agreement import estimate_with_interval
 from plait.scorers.statistics.estimate import Estimate, Floats, bootstrap_weights
 from plait.scorers.statistics.means import SHARE, mean
 from plait.scorers.truth.changes import ChangeKind, random_change
@@ -63,11 +63,11 @@ def area(right: Floats, wrong: Floats, weights: Floats) -> Floats:
 
 def measure_captions(settings: BenchSettings, say: Say) -> BenchPart:
     """The area for another scene's caption (a bar) and for captions wrong by one thing."""
-    scenes = [captioned(i, settings.seed) for i in range(settings.scenes)]
+    scenes = [caption(i, settings.seed) for i in range(settings.scenes)]
     scorer = settings.scorer(CLIP)
     say(f"{CLIP}: {len(scenes)} images, {1 + len(WRONG)} captions each")
     scores = _scores(scorer, scenes)
-    compared = {name: _compared(scores[RIGHT], scores[name]) for name in WRONG}
+    compared = {name: _compare(scores[RIGHT], scores[name]) for name in WRONG}
     whole, _ = compared[RANDOM]
     bar = Bar.at_least("AUC, right caption against another scene's", whole, AIM)
     rows = [
@@ -81,7 +81,7 @@ def measure_captions(settings: BenchSettings, say: Say) -> BenchPart:
     return BenchPart(title=TITLE, bars=(bar,), tables=(table,))
 
 
-def _compared(right: Floats, wrong: Floats) -> tuple[Estimate, Estimate]:
+def _compare(right: Floats, wrong: Floats) -> tuple[Estimate, Estimate]:
     """Return the area, and the share of images whose right caption scores higher."""
     known = np.flatnonzero(~(np.isnan(right) | np.isnan(wrong)))
     right = right[known]
@@ -91,7 +91,9 @@ def _compared(right: Floats, wrong: Floats) -> tuple[Estimate, Estimate]:
         return nothing, nothing
     weights = bootstrap_weights([f"scene {i}" for i in known.tolist()])
     higher = np.where(right == wrong, 0.5, right > wrong)
-    return estimated(area, right, wrong, weights, len(known)), mean(higher, SHARE)
+    return estimate_with_interval(area, right, wrong, weights, len(known)), mean(
+        higher, SHARE
+    )
 
 
 def _scores(scorer: LocalScorer, scenes: Sequence[CaptionedScene]) -> Mapping[str, Floats]:
@@ -133,7 +135,7 @@ class CaptionedScene:
     wrong: Mapping[str, str]
 
 
-def captioned(index: int, seed: int) -> CaptionedScene:
+def caption(index: int, seed: int) -> CaptionedScene:
     """Return the `index`-th scene of the test split with its captions."""
     rng = random.Random(f"captions {seed} {index}")
     scene = random_scene(rng, "test")
@@ -142,17 +144,17 @@ def captioned(index: int, seed: int) -> CaptionedScene:
     return CaptionedScene(
         scene,
         rng.randrange(2**31),
-        _said(scene, wording),
-        {n: _said(other, wording) for n, other in others.items() if other is not None},
+        _say(scene, wording),
+        {n: _say(other, wording) for n, other in others.items() if other is not None},
     )
 
 
-def _said(scene: Scene, wording: int) -> str:
+def _say(scene: Scene, wording: int) -> str:
     # One wording for right and wrong, so that they differ in what they say alone.
     return sentence(scene, random.Random(wording))
 
 
-def _changed(kind: ChangeKind) -> SceneEdit:
+def _change(kind: ChangeKind) -> SceneEdit:
     def change(scene: Scene, rng: random.Random) -> Scene | None:
         made = random_change(rng, scene, kind)
         return None if made is None else made.of(scene)
@@ -169,7 +171,7 @@ def _other_shape(scene: Scene, rng: random.Random) -> Scene | None:
     return exchanging(scene, {item: replace(item, shape=rng.choice(shapes))})
 
 
-def _exchanged(attribute: str) -> SceneEdit:
+def _exchange(attribute: str) -> SceneEdit:
     """Let two items exchange an attribute: all words are right, only their order is not."""
 
     def given(item: SceneItem, other: SceneItem) -> SceneItem:
@@ -190,13 +192,13 @@ def _exchanged(attribute: str) -> SceneEdit:
 RANDOM = "another scene"
 WRONG: Mapping[str, SceneEdit] = {
     RANDOM: lambda scene, rng: another(scene, rng, "test"),
-    "colour": _changed("recolour"),
+    "colour": _change("recolour"),
     "shape": _other_shape,
-    "size": _changed("resize"),
-    "place": _changed("move"),
-    "one more": _changed("add"),
-    "one fewer": _changed("remove"),
-    "background": repainted,
-    "places exchanged": _exchanged("place"),
-    "colours exchanged": _exchanged("colour"),
+    "size": _change("resize"),
+    "place": _change("move"),
+    "one more": _change("add"),
+    "one fewer": _change("remove"),
+    "background": repaint,
+    "places exchanged": _exchange("place"),
+    "colours exchanged": _exchange("colour"),
 }

@@ -21,13 +21,13 @@ from PIL import ImageFilter
 from plait.benchmarks.miniature.scene_edits import (
     SceneEdit,
     another,
-    exchanged,
+    exchange,
     free_places,
-    moved,
+    move,
     one_fewer,
     one_more,
     recoloured,
-    repainted,
+    repaint,
     reshaped,
     resized,
 )
@@ -110,20 +110,20 @@ _APART = 0.1
 """Share of whole answers whose images all follow their texts."""
 
 
-def damaged(rng: random.Random, split: Split, category: str | None = None) -> Damaged:
+def draw_damaged(rng: random.Random, split: Split, category: str | None = None) -> Damaged:
     """Draw a query of `split` and an answer to it."""
     name = category or rng.choice(("SA", "SA", "PBL", "PBL", "MSR"))
     asked = query(rng.randrange(2**31), 0, split, cast(Category, name))
     if name == "MSR":
-        return _reasoned(rng, asked, split)
+        return _draw_reasoning(rng, asked, split)
     kind = rng.choices([*_KINDS], [*_KINDS.values()])[0]
     parts = _parts(kind, rng, asked, split)
     if kind != "right" and rng.random() < _TWICE:
-        parts = _edited_part(rng, parts, split, text=rng.random() < 0.5)
+        parts = _edit_part(rng, parts, split, text=rng.random() < 0.5)
     return Damaged(asked, kind, tuple(parts))
 
 
-def edited(rng: random.Random, scene: Scene, split: Split, edits: int) -> Scene:
+def edit(rng: random.Random, scene: Scene, split: Split, edits: int) -> Scene:
     """Draw another scene of `split`, `edits` random edits away from `scene`."""
     while True:
         wrong = scene
@@ -134,17 +134,17 @@ def edited(rng: random.Random, scene: Scene, split: Split, edits: int) -> Scene:
 
 
 def _move(scene: Scene, rng: random.Random) -> Scene | None:
-    return moved(scene, rng) if free_places(scene) else exchanged(scene, rng)
+    return move(scene, rng) if free_places(scene) else exchange(scene, rng)
 
 
 _EDITS: tuple[SceneEdit, ...] = (
     *(recoloured, recoloured, reshaped, reshaped, resized, resized, _move, _move),
-    *(exchanged, one_more, one_fewer, repainted),
+    *(exchange, one_more, one_fewer, repaint),
 )
 """Each as often as it is listed."""
 
 
-def _told(rng: random.Random, scene: Scene, number: int, of: int) -> Told:
+def _tell(rng: random.Random, scene: Scene, number: int, of: int) -> Told:
     """Return the text of part `number` (from 1) of an answer of `of` parts."""
     text = sentence(scene, rng) if rng.random() < _FREELY else statement(scene)
     return Told(step(number, text) if of > 1 else text, scene)
@@ -154,7 +154,7 @@ def _of_scenes(
     rng: random.Random, texts: Sequence[Scene], images: Sequence[Scene]
 ) -> Parts:
     return [
-        Part(_told(rng, text, k, len(texts)), ShownScene(image, rng.randrange(2**31)))
+        Part(_tell(rng, text, k, len(texts)), ShownScene(image, rng.randrange(2**31)))
         for k, (text, image) in enumerate(zip(texts, images, strict=True), start=1)
     ]
 
@@ -167,7 +167,7 @@ def _parts(kind: str, rng: random.Random, asked: MiniatureQuery, split: Split) -
         case "wrong in both":  # text and image agree with each other and not with the query
             k = rng.randrange(len(goals))
             edits = rng.choice((1, 1, 2, 3))
-            wrong = edited(rng, goals[k], split, edits)
+            wrong = edit(rng, goals[k], split, edits)
             goals = (*goals[:k], wrong, *goals[k + 1 :])
         case "other text":
             return _of_scenes(rng, [another(s, rng, split) for s in goals], goals)
@@ -187,7 +187,7 @@ def _parts(kind: str, rng: random.Random, asked: MiniatureQuery, split: Split) -
     parts = _of_scenes(rng, goals, goals)
     match kind:
         case "wrong text" | "wrong picture":
-            return _edited_part(rng, parts, split, text=kind == "wrong text")
+            return _edit_part(rng, parts, split, text=kind == "wrong text")
         case "missing pictures":  # all, or all but the last
             last = rng.random() < 0.3 and len(parts) > 1
             kept = len(parts) - 1 if last else -1
@@ -206,7 +206,7 @@ def _parts(kind: str, rng: random.Random, asked: MiniatureQuery, split: Split) -
     return parts
 
 
-def _edited_part(rng: random.Random, parts: Parts, split: Split, text: bool) -> Parts:
+def _edit_part(rng: random.Random, parts: Parts, split: Split, text: bool) -> Parts:
     """Make one to three edits of the text, or the image, of one part."""
     k = rng.randrange(len(parts))
     edits = rng.choice((1, 1, 1, 2, 3))
@@ -215,9 +215,9 @@ def _edited_part(rng: random.Random, parts: Parts, split: Split, text: bool) -> 
     if text and told is not None and told.scene is not None:
         if told.scene.background == NO_BACKGROUND:
             return parts
-        told = _told(rng, edited(rng, told.scene, split, edits), k + 1, len(parts))
+        told = _tell(rng, edit(rng, told.scene, split, edits), k + 1, len(parts))
     elif not text and shown is not None:
-        shown = replace(shown, scene=edited(rng, shown.scene, split, edits))
+        shown = replace(shown, scene=edit(rng, shown.scene, split, edits))
     return [*parts[:k], Part(told, shown), *parts[k + 1 :]]
 
 
@@ -251,7 +251,7 @@ _KINDS = {
 """How often each corruption is chosen."""
 
 
-def _reasoned(rng: random.Random, asked: MiniatureQuery, split: Split) -> Damaged:
+def _draw_reasoning(rng: random.Random, asked: MiniatureQuery, split: Split) -> Damaged:
     """Return a reasoning answer: right, with another fact, to another question, or none."""
     right = str(asked.answer[0])
     kind, make = rng.choices([*_REASONED.items()], (4, 5, 1, 0.3))[0]
@@ -292,7 +292,7 @@ def document_of(rng: random.Random, answer: Damaged) -> Document:
         return Document((Text(answer.text),) if answer.text else ())
     texts = [[Text(p.told.text)] if p.told else [] for p in answer.parts]
     images = [
-        [worn(rng, draw(p.shown.scene, p.shown.seed), p.shown.spoiled)] if p.shown else []
+        [wear(rng, draw(p.shown.scene, p.shown.seed), p.shown.spoiled)] if p.shown else []
         for p in answer.parts
     ]
     if all(images) and rng.random() < _APART:
@@ -302,16 +302,16 @@ def document_of(rng: random.Random, answer: Damaged) -> Document:
     return Document(tuple(chain.from_iterable(order)))
 
 
-def worn(rng: random.Random, image: Pillow.Image, spoiled: bool = False) -> Image:
+def wear(rng: random.Random, image: Pillow.Image, spoiled: bool = False) -> Image:
     """Return the image as models, decoders and files leave it, or spoiled."""
-    levels = _beyond_recognition(rng, image) if spoiled else _worn(rng, image)
+    levels = _beyond_recognition(rng, image) if spoiled else _wear(rng, image)
     return Drawing(levels.clip(0, 255).astype(np.uint8)).encoded()
 
 
-def _worn(rng: random.Random, image: Pillow.Image) -> Levels:
+def _wear(rng: random.Random, image: Pillow.Image) -> Levels:
     """Grey levels of an image that is not quite in place, soft or noisy."""
     if rng.random() < 0.4:
-        image = _displaced(rng, image)
+        image = _displace(rng, image)
     if rng.random() < 0.3:
         image = image.filter(ImageFilter.GaussianBlur(rng.uniform(0.3, 1.1)))
     levels: Levels = np.asarray(image, dtype=np.float32)
@@ -324,7 +324,7 @@ def _worn(rng: random.Random, image: Pillow.Image) -> Levels:
     return levels
 
 
-def _displaced(rng: random.Random, image: Pillow.Image) -> Pillow.Image:
+def _displace(rng: random.Random, image: Pillow.Image) -> Pillow.Image:
     """Turned, scaled and moved by a little around its centre, as a whole."""
     angle = rng.uniform(-0.08, 0.08)
     scale = rng.uniform(0.93, 1.07)

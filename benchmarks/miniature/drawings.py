@@ -69,7 +69,7 @@ class DrawnScene:
 
 def measure_t2is(settings: BenchSettings, say: Say) -> BenchPart:
     """Text-to-image models, each asked for the same scenes with the same seeds."""
-    asked = [_asked(i, settings.seed) for i in range(settings.scenes)]
+    asked = [_ask(i, settings.seed) for i in range(settings.scenes)]
     bars: list[Bar] = []
     for name in (*T2IS, WEAKER):
         aims = T2I_AIMS if name != WEAKER else NO_AIMS
@@ -78,7 +78,7 @@ def measure_t2is(settings: BenchSettings, say: Say) -> BenchPart:
     return BenchPart(title="Artists", bars=tuple(bars), notes=(note,))
 
 
-def _asked(number: int, seed: int) -> tuple[Scene, ImageRequest]:
+def _ask(number: int, seed: int) -> tuple[Scene, ImageRequest]:
     """Draw a scene, and ask for it in words."""
     objects = OBJECTS[number % len(OBJECTS)]
     name = f"artists {seed} {number}"
@@ -159,7 +159,7 @@ def measure_native(settings: BenchSettings, say: Say) -> BenchPart:
     say(f"{NATIVE}: answering {len(asked)} queries")
     answers = system.answers([sample_of(q) for q in asked])
     documents = {a.query.id: a.document for a in answers}
-    own, missing = _drawn(documents, truths)
+    own, missing = _pair_with_texts(documents, truths)
     bars = bars_of(f"{NATIVE}, against its own text", own, NATIVE_AIMS)
     first = {id: d.images[0] for id, d in documents.items() if d and d.images}
     against = [DrawnScene(i, s.items, read(first.get(i))) for i, s in truths.items()]
@@ -171,7 +171,7 @@ def measure_native(settings: BenchSettings, say: Say) -> BenchPart:
 Documents = Mapping[str, Document | None]
 
 
-def _drawn(
+def _pair_with_texts(
     documents: Documents, truths: Mapping[str, Scene]
 ) -> tuple[list[DrawnScene], int]:
     """Each image and what its text says; without either, a miss of the ground truth."""
@@ -179,7 +179,7 @@ def _drawn(
     missing = 0
     for id, document in documents.items():
         pairs = [] if document is None else pairs_of(document)
-        told = _told(pairs[0].text) if pairs else None
+        told = _items_told(pairs[0].text) if pairs else None
         if told is None:
             missing += 1
             drawn.append(DrawnScene(id, truths[id].items, None))
@@ -188,7 +188,7 @@ def _drawn(
     return drawn, missing
 
 
-def _told(text: str) -> tuple[SceneItem, ...] | None:
+def _items_told(text: str) -> tuple[SceneItem, ...] | None:
     """The items of the last scene that a text describes; None where they are not clear."""
     reading = read_text(text)
     if not isinstance(reading, TextReading) or not reading.scenes:

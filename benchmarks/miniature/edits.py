@@ -27,10 +27,10 @@ from plait.benchmarks.miniature.measures import (
 from plait.benchmarks.tasks.miniature.queries import MiniatureQuery, query
 from plait.generators.document import Image, ImageRequest
 from plait.generators.images import decode, encode
-from plait.scorers.statistics.means import SHARE, mean, of_differences, paired
+from plait.scorers.statistics.means import SHARE, mean, of_differences, paired_differences
 from plait.scorers.truth.comparison import scene_compared
 from plait.scorers.truth.drawing import SIDE, centre, draw
-from plait.scorers.truth.language import sentence, stated
+from plait.scorers.truth.language import sentence, state_change
 from plait.scorers.truth.reading import ItemReading, Reading
 from plait.scorers.truth.scene import PLACES, Scene
 
@@ -59,7 +59,7 @@ class Edit:
     def of(cls, story: MiniatureQuery, rng: random.Random) -> Edit | None:
         """None for a change of which a sentence about one item does not tell."""
         (change,), (before, after) = story.changes, story.scenes
-        if (new := stated(change, rng)) is None:
+        if (new := state_change(change, rng)) is None:
             return None
         words = dict(zip(WORDS, (new, sentence(after, rng)), strict=True))
         return cls(before, encode(draw(before, rng.randrange(2**31))), after, words)
@@ -96,14 +96,16 @@ def measure_edits(settings: BenchSettings, say: Say) -> BenchPart:
     bars = list[Bar]()
     for words in WORDS:
         values = {
-            name: _drawn(name, asked, words, settings, say) for name in (EDITOR, BEST)
+            name: _draw_again(name, asked, words, settings, say) for name in (EDITOR, BEST)
         }
         measured = zip(values[EDITOR], values[BEST], MEASURES, strict=True)
         for seeing, blind, (title, ends, better) in measured:
             for name, own in ((EDITOR, seeing), (BEST, blind)):
                 bar = Bar(name=f"{name}, told {words}: {title}", estimate=mean(own, ends))
                 bars.append(bar)
-            bars.append(_difference(words, title, ends, better * paired(seeing, blind)))
+            bars.append(
+                _difference(words, title, ends, better * paired_differences(seeing, blind))
+            )
     note = (
         f"{EDITOR} is given the image before; {BEST} is not. An item comes, grows, "
         "shrinks or turns colour. Unreadable images are misses."
@@ -111,7 +113,7 @@ def measure_edits(settings: BenchSettings, say: Say) -> BenchPart:
     return BenchPart(title="Edits", bars=tuple(bars), notes=(note,))
 
 
-def _drawn(
+def _draw_again(
     name: str, asked: Sequence[Edit], words: str, settings: BenchSettings, say: Say
 ) -> Values:
     """Return (measures, edits): what is drawn of the same words with the same seeds."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from plait.benchmarks.miniature.captions import outcomes_of
-from plait.benchmarks.miniature.damaged import damaged, document_of
+from plait.benchmarks.miniature.damaged import document_of, draw_damaged
 from plait.benchmarks.miniature.measures import (
     BEST,
     CLIP,
@@ -31,13 +31,18 @@ from plait.benchmarks.miniature.measures import (
 from plait.benchmarks.results.board import Board, score_value
 from plait.benchmarks.results.numbers import NumberForm
 from plait.benchmarks.results.table import ResultTable
-from plait.benchmarks.results.validity import ControlCheck, checks, compared
+from plait.benchmarks.results.validity import ControlCheck, checks, compare_values
 from plait.benchmarks.runs.run_data import RunData
 from plait.benchmarks.tasks.controls import CONTROLS, is_control
 from plait.benchmarks.tasks.controls import TRUTH as GROUND_TRUTH
 from plait.benchmarks.tasks.miniature.reader import sample_of
 from plait.generators.base import OutcomeName, Unscored
-from plait.scorers.statistics.agreement import ScoredPair, agreement, estimated, spearman
+from plait.scorers.statistics.agreement import (
+    ScoredPair,
+    agreement,
+    estimate_with_interval,
+    spearman,
+)
 from plait.scorers.statistics.estimate import Estimate, Floats, bootstrap_weights
 from plait.scorers.truth.language import CAPTION_PROMPT, LEADS
 
@@ -109,7 +114,7 @@ class RunScores:
             return None
         rows = [category in (None, c) for c in self.categories]
         scale = next(s.scale for s in self.board.scorers if s.name == scorer)
-        return compared(scorer, scale, worse, columns[0][rows], columns[1][rows])
+        return compare_values(scorer, scale, worse, columns[0][rows], columns[1][rows])
 
     def pairs(self, scorer: str) -> list[ScoredPair]:
         """Answers of systems, without the ground truth and controls, scored by both."""
@@ -298,7 +303,7 @@ def measure_corruptions(settings: BenchSettings, say: Say) -> BenchPart:
     judge = settings.scorer(JUDGE)
     truth = settings.scorer(TRUTH)
     rng = random.Random(f"damaged {settings.seed}")
-    answers = [damaged(rng, "test") for _ in range(settings.scenes)]
+    answers = [draw_damaged(rng, "test") for _ in range(settings.scenes)]
     pairs = [(sample_of(a.query), document_of(rng, a)) for a in answers]
     say(f"{JUDGE} and {TRUTH}: {len(pairs)} damaged answers")
     judged = [score_value(outcome) for outcome in outcomes_of(judge, pairs)]
@@ -342,4 +347,6 @@ def _ranks(judged: Sequence[float], truths: Sequence[float]) -> Estimate:
     weights = bootstrap_weights([f"answer {i}" for i in range(len(judged))])
     x = np.array(judged, dtype=np.float64)
     y = np.array(truths, dtype=np.float64)
-    return replace(estimated(spearman, x, y, weights, len(judged)), n=len(judged))
+    return replace(
+        estimate_with_interval(spearman, x, y, weights, len(judged)), n=len(judged)
+    )

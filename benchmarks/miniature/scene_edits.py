@@ -52,7 +52,7 @@ reshaped = _with_another("shape", SHAPES)
 resized = _with_another("size", SIZES)
 
 
-def moved(scene: Scene, rng: random.Random) -> Scene | None:
+def move(scene: Scene, rng: random.Random) -> Scene | None:
     """Return an item at a free place; None in a full scene."""
     if not (free := free_places(scene)):
         return None
@@ -60,7 +60,7 @@ def moved(scene: Scene, rng: random.Random) -> Scene | None:
     return exchanging(scene, {item: replace(item, place=rng.choice(free))})
 
 
-def exchanged(scene: Scene, rng: random.Random) -> Scene | None:
+def exchange(scene: Scene, rng: random.Random) -> Scene | None:
     """Two items in each other's places; None where there is one item."""
     if len(scene.items) < 2:
         return None
@@ -86,7 +86,7 @@ def one_fewer(scene: Scene, rng: random.Random) -> Scene | None:
     return Scene.of(scene.background, [i for i in scene.items if i != gone])
 
 
-def repainted(scene: Scene, rng: random.Random) -> Scene:
+def repaint(scene: Scene, rng: random.Random) -> Scene:
     """On another background."""
     return replace(scene, background=_other(BACKGROUNDS, scene.background, rng))
 

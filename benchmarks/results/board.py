@@ -288,12 +288,12 @@ class Board:
     @cached_property
     def category_names(self) -> list[str]:
         """Categories in the published order, then any others."""
-        return _ordered(self.categories, (q.category for q in self.queries))
+        return _order(self.categories, (q.category for q in self.queries))
 
     @cached_property
     def field_names(self) -> list[str]:
         """Fields in the task set's order, then any others."""
-        return _ordered(self.fields, (q.field for q in self.queries))
+        return _order(self.fields, (q.field for q in self.queries))
 
     @cached_property
     def keys(self) -> list[str]:
@@ -461,6 +461,6 @@ def weights_of(system: System) -> str | None:
     return "mixed" if len(kinds) > 1 else next(iter(kinds), None)
 
 
-def _ordered(first: Iterable[str], others: Iterable[str]) -> list[str]:
+def _order(first: Iterable[str], others: Iterable[str]) -> list[str]:
     known = list(first)
     return known + sorted(set(others) - set(known))

@@ -30,7 +30,7 @@ _NARROW = 560
 """On narrower screens a figure scrolls sideways, so that its text stays legible."""
 
 
-def drawn(
+def draw(
     width: float, height: float, words: str, paint: Callable[[Figure], None]
 ) -> Markup:
     """An element of the page: what `paint` draws in an empty figure of the style above.

@@ -20,7 +20,7 @@ from plait.benchmarks.results.leaderboard import (
     headline,
     leaderboard,
     placing,
-    ranked,
+    rank,
     reasons_of,
 )
 from plait.benchmarks.results.numbers import NumberForm, estimate_of
@@ -32,7 +32,7 @@ from plait.benchmarks.results.reasons import (
 )
 from plait.benchmarks.results.table import ResultTable, TableCell, TableColumn, printable
 from plait.benchmarks.tasks.controls import is_reference
-from plait.scorers.base import Scorer, shown_scale
+from plait.scorers.base import Scorer, scale_text
 
 
 def headline_table(board: Board) -> ResultTable:
@@ -53,7 +53,7 @@ def headline_table(board: Board) -> ResultTable:
     place = [system.name for system in board.systems]
     names = [
         TableCell(name, link=f"#section-system-{place.index(name)}")
-        for name in (row["system"] for row in ranked(board))
+        for name in (row["system"] for row in rank(board))
     ]
     head = [TableColumn("system", numeric=False), *(column for column, _ in columns)]
     rows = zip(names, *(cells for _, cells in columns), strict=True)
@@ -66,7 +66,7 @@ def headline_table(board: Board) -> ResultTable:
 
 
 def _column(board: Board, scorer: Scorer) -> tuple[TableColumn, list[TableCell]]:
-    rows = ranked(board)
+    rows = rank(board)
     place = [system.name for system in board.systems]
     average = headline(rows, scorer.name)
     means = [row["scores"][scorer.name][average] for row in rows]
@@ -85,7 +85,7 @@ def _column(board: Board, scorer: Scorer) -> tuple[TableColumn, list[TableCell]]
         cells.append(replace(cell, value=None) if is_reference(name) else cell)
     same = f", n={min(sizes):,}" if len(sizes) == 1 else ""
     about: dict[str, Any] = {"numeric": True, "bars": True, "link": f"#section-scorer-{k}"}
-    about["detail"] = f"({shown_scale(scorer.scale, scorer.direction)}){same}"
+    about["detail"] = f"({scale_text(scorer.scale, scorer.direction)}){same}"
     return TableColumn(scorer.name, scorer.direction, **about), cells
 
 

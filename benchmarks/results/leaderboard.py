@@ -25,7 +25,7 @@ from plait.benchmarks.results.people import agreement_of
 from plait.benchmarks.results.reasons import (
     FAILURES,
     Reasons,
-    counted_reasons,
+    count_reasons,
     failures_csv,
     missing_values,
     outcome_groups,
@@ -52,7 +52,7 @@ from plait.scorers.statistics.means import (
     Stratum,
     mean,
     mean_by_question,
-    stratified,
+    stratified_mean,
 )
 
 COUNTS = ("planned", *DOCUMENT_OUTCOMES, *(name.of_scores for name in SCORE_OUTCOMES))
@@ -93,7 +93,7 @@ def leaderboard(board: Board) -> list[dict[str, Any]]:
     weights category means by the published counts, as the paper's AVG does (MMIE, Tables
     1, 3 and 4); `avg_micro` is the mean over all scored queries.
     """
-    why = counted_reasons(missing_values(board), [s.name for s in board.systems])
+    why = count_reasons(missing_values(board), [s.name for s in board.systems])
     scores = {s.name: _scores(board, s) for s in board.scorers}
     rows: list[dict[str, Any]] = [
         {
@@ -165,7 +165,7 @@ def _scores(board: Board, scorer: Scorer) -> list[dict[str, Any]]:
     for (_, category, _), tally in board.tallies.items():
         given[category] |= {name for of, name in tally if of == scorer.name}
     silent = {c for c, names in given.items() if names == {OutcomeName.NOT_APPLICABLE}}
-    fixed = _fixed(board, scorer, [c for c in board.categories if c not in silent])
+    fixed = _fixed_means(board, scorer, [c for c in board.categories if c not in silent])
     micro = _part(board, scorer, [*board.groups], (), board.answers)
     if scorer.of_sets:
         figures = board.figures[scorer.name]
@@ -221,7 +221,9 @@ def _part(
     return _cells(board, scorer, groups, means, planned)
 
 
-def _fixed(board: Board, scorer: Scorer, categories: Sequence[str]) -> list[dict[str, Any]]:
+def _fixed_means(
+    board: Board, scorer: Scorer, categories: Sequence[str]
+) -> list[dict[str, Any]]:
     """Return category means under the published weights; none while one is empty."""
     groups = {c: board.groups_of(c) for c in categories}
     values = {c: board.values[scorer.name][board.rows_of(groups[c])] for c in categories}
@@ -230,7 +232,9 @@ def _fixed(board: Board, scorer: Scorer, categories: Sequence[str]) -> list[dict
         strata = [Stratum(c, board.categories[c], own[:, i]) for c, own in values.items()]
         reason = "the task set publishes no number of queries per category"
         ends = ends_of(scorer.scale)
-        estimate = stratified(strata, ends) if strata else Estimate(None, reason=reason)
+        estimate = (
+            stratified_mean(strata, ends) if strata else Estimate(None, reason=reason)
+        )
         if empty := [s.name for s in strata if np.isnan(s.values).all()]:
             estimate = replace(estimate, reason=f"no scored query in {', '.join(empty)}")
         means.append(estimate)
@@ -324,7 +328,7 @@ def _table(title: str, columns: Iterable[Column], notes: Sequence[str] = ()) -> 
     return ResultTable.of(title, heads, zip(*cells, strict=True), notes)
 
 
-def ranked(board: Board, scorer: Scorer | None = None) -> list[dict[str, Any]]:
+def rank(board: Board, scorer: Scorer | None = None) -> list[dict[str, Any]]:
     """Return the rows of the leaderboard, the best by a scorer first, else by the first.
 
     The ground truth and its controls come last.
@@ -337,7 +341,7 @@ def ranked(board: Board, scorer: Scorer | None = None) -> list[dict[str, Any]]:
 
 def scorer_table(board: Board, scorer: Scorer) -> ResultTable:
     """Return both averages and every category of one scorer, with counts."""
-    rows = ranked(board, scorer)
+    rows = rank(board, scorer)
     scores = [row["scores"][scorer.name] for row in rows]
     columns = [_systems(rows)]
     columns += [_mean_column(AVERAGES[a], scorer, rows, a) for a in AVERAGES]
@@ -365,13 +369,13 @@ def _count_columns(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
     return [_texts(HEADINGS[k], (row[k] for row in rows)) for k in shown]
 
 
-def ranked_table(board: Board, scorer: Scorer) -> ResultTable:
+def ranking_table(board: Board, scorer: Scorer) -> ResultTable:
     """Return every category, then the average; the best first: a paper's main table.
 
     Systems without an average, the ground truth and its controls come last and have no
     rank; equal systems share a rank.
     """
-    rows = ranked(board, scorer)
+    rows = rank(board, scorer)
     average = headline(rows, scorer.name)
     place = placing(rows, scorer)
     places = [math.inf if is_reference(row["system"]) else place(row) for row in rows]
@@ -385,13 +389,13 @@ def ranked_table(board: Board, scorer: Scorer) -> ResultTable:
 
 def field_table(board: Board, scorer: Scorer) -> ResultTable:
     """Return the mean of every field."""
-    rows = ranked(board, scorer)
+    rows = rank(board, scorer)
     return _table("By field", [_systems(rows), *_categories(scorer, rows, "fields")])
 
 
-def released_table(board: Board, scorer: Scorer) -> ResultTable | None:
+def table_as_released(board: Board, scorer: Scorer) -> ResultTable | None:
     """Return raw scores as the released scorer prints them; None where none is printed."""
-    scores = {r["system"]: r["scores"][scorer.name] for r in ranked(board, scorer)}
+    scores = {r["system"]: r["scores"][scorer.name] for r in rank(board, scorer)}
     printed = {n: own["as_released"] for n, own in scores.items() if "as_released" in own}
     lines = [
         [system, *("-" if cell is None else str(cell) for cell in cells.values())]
@@ -419,7 +423,7 @@ def criteria_tables(board: Board, scorer: Scorer) -> Iterator[ResultTable]:
     for category, systems in shares.items():
         criteria = dict.fromkeys(name for own in systems.values() for name in own)
         order = sorted(criteria, key=PENALTY.__eq__)
-        names = (r["system"] for r in ranked(board, scorer) if r["system"] in systems)
+        names = (r["system"] for r in rank(board, scorer) if r["system"] in systems)
         lines = [[name, *(systems[name].get(c, "-") for c in order)] for name in names]
         yield ResultTable.of(f"{category}, by criterion", ["system", *order], lines)
 
@@ -455,7 +459,7 @@ def _criterion_mean_tables(board: Board, scorer: Scorer) -> Iterator[ResultTable
         scales = {c: board.criterion_scales.get((scorer.name, c), "") for c in order}
         head = [f"{c} ({scale})" if bounds(scale) else c for c, scale in scales.items()]
         lines: list[list[str | TableCell]] = []
-        for name in (r["system"] for r in ranked(board, scorer) if r["system"] in systems):
+        for name in (r["system"] for r in rank(board, scorer) if r["system"] in systems):
             cells = [
                 TableCell.of(
                     systems[name].get(c, Estimate(None)), NumberForm.of(scale), counted=True
@@ -492,7 +496,7 @@ def controls_table(board: Board) -> ResultTable | None:
 
 def counts_table(board: Board) -> ResultTable:
     """Return every system's answers by outcome."""
-    rows = ranked(board)
+    rows = rank(board)
     columns = [_systems(rows), _texts("weights", (r["weights"] or "none" for r in rows))]
     columns += [_texts("queries", (r["n"] for r in rows)), *_count_columns(rows)]
     return _table("Outcomes", columns)
@@ -546,7 +550,7 @@ def spent_table(board: Board) -> ResultTable:
         spent[name]["discarded"] = images
         spent[""]["discarded"] = spent[""].get("discarded", 0.0) + images
     measures = [m for m in _SPENT if any(own.get(m) for own in spent.values())]
-    names = {n: n for n in (*(r["system"] for r in ranked(board)), *board.values)}
+    names = {n: n for n in (*(r["system"] for r in rank(board)), *board.values)}
     lines = [
         [name, *(AMOUNT.total(spent[n].get(m)) for m in measures)]
         for n, name in (names | {"": "all, each record once"}).items()
@@ -595,7 +599,7 @@ def write_leaderboard(board: Board, root: AnyPath) -> None:
     write_whole(root / "leaderboard.json", json_text(leaderboard(board)))
     write_whole(root / "leaderboard.csv", _as_csv(board))
     write_whole(root / "leaderboard.md", _markdown(board))
-    ranked = (ranked_table(board, s) for s in board.scorers)
+    ranked = (ranking_table(board, s) for s in board.scorers)
     title = f"Leaderboard: {board.title}"
     latex = latex_page(title, ranked, board.warning, board.brief_warning)
     write_whole(root / "leaderboard.tex", latex)
@@ -654,7 +658,7 @@ def _markdown(board: Board) -> str:
         released = (
             "Raw scores from 0 to 6, averaged and rounded as the released scorer prints"
         )
-        parts += _section(released_table(board, scorer), 3, f"{released} them.")
+        parts += _section(table_as_released(board, scorer), 3, f"{released} them.")
         for table in (field_table(board, scorer), *criteria_tables(board, scorer)):
             parts += _section(table, 3)
         paired = "Mean over the queries that have a score of both systems."

@@ -14,12 +14,12 @@ from plait.generators.errors import UsageError
 from plait.generators.names import unknown
 from plait.scorers.base import Direction, ends_of
 from plait.scorers.statistics.estimate import Estimate, Floats
-from plait.scorers.statistics.means import mean, of_differences, paired
+from plait.scorers.statistics.means import mean, of_differences, paired_differences
 
 
 def mean_difference(first: Floats, second: Floats, scale: str) -> Estimate:
     """Return the mean of `first - second`, of queries in one order; NaN for no score."""
-    return mean(paired(first, second), of_differences(ends_of(scale)))
+    return mean(paired_differences(first, second), of_differences(ends_of(scale)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,7 @@ class PairedMeans:
     def of(cls, first: Floats, second: Floats, scale: str) -> PairedMeans:
         """Return the means of (queries,) scores in one order; NaN for no score."""
         both = ~np.isnan(first) & ~np.isnan(second)
-        differences = paired(first[both], second[both])
+        differences = paired_differences(first[both], second[both])
         ends = ends_of(scale)
         return cls(
             scale=scale,

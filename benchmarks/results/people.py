@@ -65,7 +65,7 @@ class MeasuredAgreement:
     """One for each split in which pairs were judged."""
 
 
-def published(splits: Collection[str]) -> list[Agreement]:
+def published_figures(splits: Collection[str]) -> list[Agreement]:
     """Return the published figures on some splits of MMRB2, by split in their order."""
     table = _table()
     return [
@@ -93,13 +93,13 @@ def agreement_of(
         if (own.judge, own.manner) == (scorer.name, scorer.manner) and own.stage in stages:
             yield from own.figures
     if {stage.weights for stage in scorer.stages} == {"pretrained"}:
-        yield from published_of(scorer.name)
+        yield from figures_of_metric(scorer.name)
 
 
-def published_of(scorer: str) -> list[Agreement]:
+def figures_of_metric(scorer: str) -> list[Agreement]:
     """Return the published figures of the metric that plait calls `scorer`."""
     judges = _table()["judges"]
-    every = published(_table()["splits"])
+    every = published_figures(_table()["splits"])
     return [f for f in every if scorer in judges[f.name].get("scorers", ())]
 
 
@@ -112,7 +112,7 @@ def _read(file: Path) -> list[MeasuredAgreement]:
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         source = content["data"]["source"]
-        return [_measured(judge, source) for judge in content["judges"]]
+        return [_read_judge(judge, source) for judge in content["judges"]]
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise UsageError(
             f"report.agreement: {file} is no file that `plait agreement RUN --out FILE` "
@@ -120,7 +120,7 @@ def _read(file: Path) -> list[MeasuredAgreement]:
         ) from None
 
 
-def _measured(judge: Mapping[str, Any], source: str) -> MeasuredAgreement:
+def _read_judge(judge: Mapping[str, Any], source: str) -> MeasuredAgreement:
     """Return the figures of one judge, of the splits in which any pair was judged."""
     figures = [
         Agreement(

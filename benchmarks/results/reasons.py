@@ -19,7 +19,7 @@ OF_SETS = "of_sets"
 MOST = 10
 _IN_TERMINAL = 5
 Reasons = Sequence[Mapping[str, Any]]
-"""Of one system, as `counted_reasons` returns them."""
+"""Of one system, as `count_reasons` returns them."""
 _PARTICULARS = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
 """What differs between reasons of the same form: names and numbers."""
 
@@ -110,7 +110,7 @@ def outcome_groups(board: Board) -> dict[Shape, OutcomeGroup]:
     return groups | {shape_of("", OutcomeName.MISSING, "", NOT_MADE): missing}
 
 
-def counted_reasons(
+def count_reasons(
     missing: Iterable[MissingValue], systems: Sequence[str]
 ) -> dict[str, list[dict[str, Any]]]:
     """Return by system its most frequent reasons and the number of all others.
@@ -123,10 +123,10 @@ def counted_reasons(
     for value in missing:
         shape = shape_of("", value.outcome, value.fault, value.reason)
         shapes[value.system][shape].append(value.reason)
-    return {system: _ranked(alike) for system, alike in shapes.items()}
+    return {system: _rank(alike) for system, alike in shapes.items()}
 
 
-def _ranked(shapes: dict[Shape, list[str]]) -> list[dict[str, Any]]:
+def _rank(shapes: dict[Shape, list[str]]) -> list[dict[str, Any]]:
     ranked: list[dict[str, Any]] = [
         {"outcome": outcome, "fault": fault, "reason": min(alike)}
         | {"count": len(alike), "alike": len(set(alike))}

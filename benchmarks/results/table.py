@@ -261,9 +261,11 @@ class ResultTable:
     def latex(self) -> str:
         """For a paper: a float that needs the package booktabs."""
         align = "".join("r" if right else "l" for right in self.right)
-        head = [escaped(column.full) for column in self.columns]
+        head = [escape_latex(column.full) for column in self.columns]
         rows = [" & ".join(row) + r" \\" for row in (head, *self._cells(_latex_cell))]
-        caption = " ".join(escaped(text) for text in (f"{self.title}.", *self.footnotes))
+        caption = " ".join(
+            escape_latex(text) for text in (f"{self.title}.", *self.footnotes)
+        )
         lines = [r"\begin{table}", r"\centering", rf"\caption{{{caption}}}"]
         lines += [rf"\begin{{tabular}}{{{align}}}", r"\toprule", rows[0], r"\midrule"]
         lines += [*rows[1:], r"\bottomrule", r"\end{tabular}", r"\end{table}"]
@@ -403,14 +405,14 @@ def _markdown_cell(cell: TableCell, best: bool) -> str:
     return f"{f'{TIED} ' if cell.tied else ''}{text} {plain(cell.detail)}".strip()
 
 
-def escaped(text: str) -> str:
+def escape_latex(text: str) -> str:
     """`text` on one line, escaped for LaTeX."""
     return printable(text).translate(_LATEX)
 
 
 def _latex_cell(cell: TableCell, best: bool) -> str:
-    text = rf"\textbf{{{escaped(cell.text)}}}" if best else escaped(cell.text)
-    detail = rf" {{\scriptsize {escaped(cell.detail)}}}" if cell.detail else ""
+    text = rf"\textbf{{{escape_latex(cell.text)}}}" if best else escape_latex(cell.text)
+    detail = rf" {{\scriptsize {escape_latex(cell.detail)}}}" if cell.detail else ""
     return text + detail
 
 
@@ -450,6 +452,6 @@ def latex_page(
     remarks = [f"{title}. Needs the package booktabs."]
     remarks += [f"Warning: {warning}"] if warning else []
     head = "".join(f"% {printable(remark)}\n" for remark in remarks)
-    caption = rf"\caption{{\textbf{{{escaped(brief)}}} " if brief else r"\caption{"
+    caption = rf"\caption{{\textbf{{{escape_latex(brief)}}} " if brief else r"\caption{"
     texts = (table.latex.replace(r"\caption{", caption, 1) for table in tables)
     return "\n".join([head, *texts])

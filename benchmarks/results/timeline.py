@@ -163,7 +163,7 @@ def _chart(sessions: Sequence[Session]) -> Markup:
         figure.legend(handles=keys, loc="outside lower center", ncols=len(keys))
 
     words = "; ".join(f"{name}: {_words(shares)}" for name, shares in lanes.items())
-    return figures.drawn(1000, 80 + 30 * len(lanes), words, paint)
+    return figures.draw(1000, 80 + 30 * len(lanes), words, paint)
 
 
 def _draw_lane(axes: Axes, row: int, shares: Shares, edges: Shares) -> None:

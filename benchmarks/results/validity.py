@@ -72,14 +72,16 @@ def checks(board: Board) -> list[ControlCheck]:
     truth = names.index(TRUTH)
     values = board.values
     return [
-        compared(s.name, s.scale, name, values[s.name][:, truth], values[s.name][:, i])
+        compare_values(
+            s.name, s.scale, name, values[s.name][:, truth], values[s.name][:, i]
+        )
         for s in board.scorers
         for i, name in enumerate(names)
         if is_control(name)
     ]
 
 
-def compared(
+def compare_values(
     scorer: str, scale: str, name: str, truth: Floats, made: Floats
 ) -> ControlCheck:
     """Compare one scorer's values of a better answer and of a worse one.

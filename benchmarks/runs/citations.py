@@ -86,12 +86,12 @@ def _citations(results: RunResults) -> Iterator[Citation]:
             yield of_model(model)
         if parts.t2i is not None or parts.protocol is not None:
             protocol = (parts.protocol or _DEFAULT_PROTOCOL).partition("=")[0]
-            yield _known("protocols", protocol)
+            yield _look_up("protocols", protocol)
     for scorer in results.scorers:
         yield from of_scorer(scorer.name)
     compared = results.rows("comparisons", ["protocol", "judge"])
     for protocol, judge in {(row["protocol"], row["judge"]): None for row in compared}:
-        yield _known("comparisons", protocol)
+        yield _look_up("comparisons", protocol)
         yield of_model(judge)
 
 
@@ -100,9 +100,9 @@ def _of_data(results: RunResults) -> Citation:
     about = results.about
     named = str(about.config.get("data") or "")
     if has_prefix(named, Named.DATA) and not named.startswith("hf:"):
-        return _known("data", named.partition(":")[0], about.name)
+        return _look_up("data", named.partition(":")[0], about.name)
     if about.name in _READ_BY_NAME:
-        return _known("data", _READ_BY_NAME[about.name], about.name)
+        return _look_up("data", _READ_BY_NAME[about.name], about.name)
     return Citation("data", about.name, reason=OWN)
 
 
@@ -110,14 +110,14 @@ def of_model(name: str) -> Citation:
     """Return what to cite of a model by the name that a system or a judge has for it."""
     kind = "models"
     if name in tables()[kind]:
-        return _known(kind, name)
+        return _look_up(kind, name)
     prefix, _, model = name.partition(":")
     if prefix == "gt":
-        return _known(kind, prefix, name)
+        return _look_up(kind, prefix, name)
     for models in map(by_name, (Named.LVLM, Named.T2I, Named.SERVED)):
         for preset, entry in models.items():
             if model == entry.settings["model"]:
-                return _known(kind, preset, name)
+                return _look_up(kind, preset, name)
     by_id = has_prefix(name, Named.LVLM, Named.T2I, *SYSTEMS)
     return Citation("model", name, reason=BY_ID if by_id else OWN)
 
@@ -125,18 +125,18 @@ def of_model(name: str) -> Citation:
 def of_scorer(name: str) -> Iterator[Citation]:
     """Yield what to cite of a scorer, and of the model that it asks."""
     if name in tables()["scorers"]:
-        yield _known("scorers", name)
+        yield _look_up("scorers", name)
         return
     prefix, _, model = name.partition(":")
     if is_custom(name) or prefix not in tables()["scorers"]:
         yield Citation("scorer", name, reason=OWN)
         return
-    yield _known("scorers", prefix, name)
+    yield _look_up("scorers", prefix, name)
     if prefix != "truth":
         yield of_model(model)
 
 
-def _known(table: str, key: str, name: str = "") -> Citation:
+def _look_up(table: str, key: str, name: str = "") -> Citation:
     """Return what a table has of `key`, which the run calls `name`."""
     found = tables()[table].get(key, OWN)
     kind = table.removesuffix("s")

@@ -33,7 +33,7 @@ from plait.generators.base import WeightsName
 from plait.generators.buckets import AnyPath, BucketPath, any_path
 from plait.generators.errors import UsageError
 from plait.generators.keys import digest
-from plait.generators.names import validated
+from plait.generators.names import validate
 from plait.generators.packs import PackPath
 from plait.generators.secrets import know, without_known_keys
 from plait.pipelines.critic import CriticSettings
@@ -47,7 +47,7 @@ OFFICIAL = "official:"
 """Prefix of `data` that already holds answers."""
 
 
-def _listed(value: Any) -> Any:
+def _as_list(value: Any) -> Any:
     if isinstance(value, str | Mapping) or not isinstance(value, Sequence):
         example = value if isinstance(value, str) else "NAME"
         raise ValueError(f'give a list of names, such as ["{example}"]')
@@ -60,7 +60,7 @@ def _number_or_all(value: Any) -> Any:
     raise ValueError('give a number from 1, or "all"')
 
 
-Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
 
 
 def _place(value: Any) -> AnyPath:
@@ -191,7 +191,7 @@ class RunConfig(_Section):
         former = values.get("reading")
         if isinstance(former, DataReading):
             former = former.model_dump()
-        own = validated(DataReading, merged(former or {}, reading), "data")
+        own = validate(DataReading, merge(former or {}, reading), "data")
         return others | place | {"reading": own}
 
     def resolved(self) -> dict[str, Any]:
@@ -262,10 +262,10 @@ def load_config(
     """
     values = with_data_table(_read(file) if file else {})
     given = {k: v for k, v in flags.items() if v not in (None, ())}
-    values = merged(values, with_data_table(given))
+    values = merge(values, with_data_table(given))
     values = with_settings(values, settings)
     refuse_keys(values)
-    config = validated(RunConfig, values, "")
+    config = validate(RunConfig, values, "")
     named = file is not None or bool(config.systems or config.answers)
     return _with_defaults(_for_scorers(config), named=named)
 
@@ -300,7 +300,7 @@ def _for_scorers(config: RunConfig) -> RunConfig:
             f'models."{one}".rubric={str(config.rubric)!r}'
         )
     of_others = {n: own for n, own in taken.items() if not n.startswith(JUDGE)}
-    models = merged(of_others, config.models)
+    models = merge(of_others, config.models)
     done = {k for own in of_others.values() for k in own} if of_others == taken else {}
     return config.model_copy(update={"models": models} | dict.fromkeys(done))
 
@@ -321,7 +321,7 @@ def _with_defaults(config: RunConfig, *, named: bool) -> RunConfig:
         "scorers": config.scorers if "scorers" in given or joining else default.scorers,
         "weights": config.weights or ("pretrained" if named else default.weights),
     }
-    return anchored(config.model_copy(update=settings))
+    return with_absolute_paths(config.model_copy(update=settings))
 
 
 def is_run(root: AnyPath) -> bool:
@@ -332,7 +332,7 @@ def is_run(root: AnyPath) -> bool:
     return (root / MANIFEST).exists()
 
 
-def anchored(config: RunConfig) -> RunConfig:
+def with_absolute_paths(config: RunConfig) -> RunConfig:
     """`config` with absolute paths of its data and rubrics too."""
     placed = config.model_copy(update={"data": _absolute_data(config.data)})
     return placed.with_rubrics(lambda rubric: rubric.absolute)
@@ -382,7 +382,7 @@ def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
             yield from _texts(inner, name)
 
 
-def parsed_setting(setting: str) -> dict[str, Any]:
+def parse_setting(setting: str) -> dict[str, Any]:
     """`models.sdxl-turbo.steps=2` as a nested dict; the value is TOML, else a string."""
     key, equals, value = setting.partition("=")
     if not equals or not key.strip():
@@ -401,17 +401,17 @@ def parsed_setting(setting: str) -> dict[str, Any]:
 
 
 def with_settings(values: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
-    """`values` overridden by each `key=value` in turn; UsageError as `parsed_setting`."""
+    """`values` overridden by each `key=value` in turn; UsageError as `parse_setting`."""
     for setting in settings:
-        values = merged(values, with_data_table(parsed_setting(setting)))
+        values = merge(values, with_data_table(parse_setting(setting)))
     return dict(values)
 
 
-def merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def merge(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """`values` overridden by `over`, table by table."""
     result = dict(values)
     for key, value in over.items():
         inner = result.get(key)
         both = isinstance(inner, Mapping) and isinstance(value, Mapping)
-        result[key] = merged(inner, value) if both else value  # type: ignore[arg-type]
+        result[key] = merge(inner, value) if both else value  # type: ignore[arg-type]
     return result

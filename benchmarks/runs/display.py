@@ -151,7 +151,7 @@ def _cells(stage: StageProgress) -> list[RenderableType]:
     rate, left_s = _pace(stage)
     return [
         stage.name,
-        ProgressBar(total=max(stage.total, 1), completed=_ended(stage), width=24),
+        ProgressBar(total=max(stage.total, 1), completed=_count_ended(stage), width=24),
         f"{done:,}/{stage.total:,}",
         Text(f"{failed:,}", "red" if failed else ""),
         f"{stage.outcomes.get('skipped', 0):,}",
@@ -161,14 +161,14 @@ def _cells(stage: StageProgress) -> list[RenderableType]:
     ]
 
 
-def _ended(stage: StageProgress) -> int:
+def _count_ended(stage: StageProgress) -> int:
     return sum(stage.outcomes.values())
 
 
 def _pace(stage: StageProgress) -> tuple[float, float]:
     """Records a second, and seconds left at that rate; 0 where they are not known."""
     rate = stage.made / stage.seconds if stage.seconds > 0 else 0.0
-    return rate, (stage.total - _ended(stage)) / rate if rate else 0.0
+    return rate, (stage.total - _count_ended(stage)) / rate if rate else 0.0
 
 
 def _state(stage: StageProgress) -> str:

@@ -23,11 +23,11 @@ from plait.benchmarks.runs.config import OFFICIAL, RunConfig, is_run
 from plait.benchmarks.runs.queries import (
     QUERIES,
     SettledData,
-    asked_ids,
     data_as_made,
+    read_ids,
+    read_stored_queries,
     selection,
     settle_data,
-    stored_queries,
 )
 from plait.benchmarks.runs.run_directory import (
     FORMAT,
@@ -47,7 +47,7 @@ from plait.benchmarks.tasks.changes import (
 )
 from plait.benchmarks.tasks.controls import control, is_control
 from plait.benchmarks.tasks.mmie import official
-from plait.benchmarks.tasks.published import Answer, is_published, published
+from plait.benchmarks.tasks.published import Answer, is_published, system_of_writer
 from plait.benchmarks.tasks.task_set import TaskSet, load
 from plait.benchmarks.terminal import command_text
 from plait.cluster.executors.probe import is_local
@@ -162,7 +162,7 @@ class Experiment:
         root = self.config.root
         if not is_run(root):
             return 0
-        if stored := stored_queries(root):
+        if stored := read_stored_queries(root):
             return len(stored.ids)
         manifest = read_manifest(root)
         former = former_config(root, manifest)
@@ -391,7 +391,7 @@ def experiment_of(
     """The experiment over a task set that is read, and the systems that come with it."""
     named = NameResolver(task).resolve(config, given, identities or {})
     if ids is None:
-        ids = asked_ids(config)
+        ids = read_ids(config)
     samples = selection(config, task, ids)
     return named.on(config, SettledData(task=task, samples=samples, ids=ids))
 
@@ -487,7 +487,7 @@ class NameResolver:
 def _system(name: str, task: TaskSet, models: Models, seed: int) -> System:
     """The system `name`; controls are made from all samples, whichever are selected."""
     if is_published(name):
-        return published(name, task)
+        return system_of_writer(name, task)
     return control(name, task.samples, seed) if is_control(name) else resolve(name, models)
 
 
@@ -552,7 +552,7 @@ def read_task(
     """Return the queries, and the systems whose answers come with them."""
     given: tuple[System, ...] = ()
     if config.data.startswith(OFFICIAL):
-        task, given = official.answered(Path(config.data.removeprefix(OFFICIAL)))
+        task, given = official.systems_of_folder(Path(config.data.removeprefix(OFFICIAL)))
     else:
         task = load(
             config.data,
@@ -562,7 +562,7 @@ def read_task(
         )
     if not config.answers:
         return task, given
-    return answers.answered(task, config.answers, reading=config.reading)
+    return answers.systems_of_answers(task, config.answers, reading=config.reading)
 
 
 def models_of(config: RunConfig) -> Models:
@@ -620,7 +620,7 @@ def reopen(
     config = former_config(root, manifest, changes)
     refuse_settings_of_nothing(config)
     task, given = read_task(config)
-    if lines := [*answers.changed_answers(manifest.get("data"), task.about)]:
+    if lines := [*answers.find_changes(manifest.get("data"), task.about)]:
         raise UsageError(
             f"{'; '.join(lines)} since the run in {root} was made: restore the former "
             "ones, or score the current ones into another directory with --out"
@@ -692,7 +692,7 @@ def other_given_answers(
             )
 
 
-def superseded(experiment: Experiment, store: Store) -> list[Supersession]:
+def find_superseded(experiment: Experiment, store: Store) -> list[Supersession]:
     """Stages of the run directory whose records would be made again."""
     root = experiment.config.root
     if not is_run(root):

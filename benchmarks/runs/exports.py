@@ -19,8 +19,8 @@ from plait.benchmarks.tasks.mmie import official
 from plait.benchmarks.tasks.mmie.categories import CATEGORIES, MMIE
 from plait.benchmarks.tasks.mmie.official import claim
 from plait.cluster.store import read_blob
-from plait.generators.base import imported
-from plait.generators.content import marked
+from plait.generators.base import import_target
+from plait.generators.content import text_with_marks
 from plait.generators.document import Content, Document, Image, Query
 from plait.generators.errors import UsageError
 from plait.generators.files import write_whole
@@ -85,7 +85,7 @@ def export_results(
     """
     if system is not None and system not in run.systems:
         raise unknown("system", system, run.systems)
-    write: Callable[..., str] = imported(RUN_FORMATS[form])
+    write: Callable[..., str] = import_target(RUN_FORMATS[form])
     named = {"task": task} if form in WITH_TASK else {}
     return write(run, run.systems if system is None else (system,), out, **named)
 
@@ -157,9 +157,9 @@ def _rows(run: RunData, answers: Sequence[QueryAnswer]) -> Iterator[dict[str, An
             "seed": derived_seed(seed, sample.id, answer.repeat - 1, TEXT_POSITION)
             if answer.system in seeded
             else None,
-            "question": marked(sample.question),
-            "reference": sample.reference and marked(sample.reference.segments),
-            "text": marked(document.segments),
+            "question": text_with_marks(sample.question),
+            "reference": sample.reference and text_with_marks(sample.reference.segments),
+            "text": text_with_marks(document.segments),
             "images": [_cell(image) for image in document.images],
             "scores": [
                 {"scorer": n, "outcome": v.outcome, "value": v.value, "reason": v.reason}

@@ -23,9 +23,9 @@ from plait.benchmarks.runs.experiment import digest_of_run, models_named
 from plait.benchmarks.runs.forecast.rates import IMAGES
 from plait.benchmarks.runs.opening import open_results
 from plait.benchmarks.runs.run_directory import (
+    digest_in_run,
     former_config,
     read_manifest,
-    recorded_digest,
     refuse_pack,
 )
 from plait.cluster.counts import totals_of
@@ -146,7 +146,7 @@ def forget(
         if not prune:
             return PrunedRecords()
         stages = (*new["stages"].values(), *about.stages.values())
-        used = {recorded_digest(facts)[:12] for facts in stages}
+        used = {digest_in_run(facts)[:12] for facts in stages}
         others = (f for f in stage_folders(root) if _stage_digest(f) not in used)
         pruned = _prune(root, others)
         for store, judging in unused.items():
@@ -183,7 +183,7 @@ def _manifest_without(
     if all({*now} == {facts["name"] for facts in there} for now, there in both):
         left = [*about.stages.values()]
         digests, used = ({facts[key] for facts in left} for key in ("digest", "name"))
-        stages = {n: own for n, own in stages.items() if recorded_digest(own) in digests}
+        stages = {n: own for n, own in stages.items() if digest_in_run(own) in digests}
         usage = {name: usage[name] for name in usage if name in used}
     new |= {"config": config, "data": data, "stages": stages}
     for entry, values in (
@@ -197,7 +197,7 @@ def _manifest_without(
         former_config(root, new),
         data,
         manifest.get("ids"),
-        map(recorded_digest, stages.values()),
+        map(digest_in_run, stages.values()),
         manifest.get("identities", {}),
     )
     return new

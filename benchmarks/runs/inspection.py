@@ -155,7 +155,7 @@ def _segment(part: Row) -> str:
     return text if part["type"] == "text" else f"(image {part['image']})"
 
 
-def _shown(part: Text | Image) -> str:
+def _show(part: Text | Image) -> str:
     return part.text if isinstance(part, Text) else f"(image {part.digest})"
 
 
@@ -167,4 +167,4 @@ def _reply(draft: Draft) -> Iterator[str]:
         if isinstance(segment, ImageRequest):
             yield f"asks for an image: {segment.prompt or '(payload)'}"
         elif draft.images:
-            yield f"reply: {_shown(segment)}"
+            yield f"reply: {_show(segment)}"

@@ -40,7 +40,7 @@ def verify_run(root: AnyPath, console: Console, *, repair: bool = False) -> int:
     # One may have lost the other.
     inner = (*matching(root, "compare/*/stages"), *matching(root, f"compare/*/{MANIFEST}"))
     stores = dict.fromkeys((root, *(path.parent for path in inner)))
-    checked = {store: list(verify(store, _noted(store))) for store in stores}
+    checked = {store: list(verify(store, _count_notes(store))) for store in stores}
     stages = [stage for checks in checked.values() for stage in checks]
     packed = isinstance(root, PackPath)
     if stages or not packed:
@@ -50,7 +50,11 @@ def verify_run(root: AnyPath, console: Console, *, repair: bool = False) -> int:
     if repair:
         for store, checks in checked.items():
             _set_aside(store, checks, console)
-    lost = _damaged_members(root) if isinstance(root, PackPath) else _damaged_results(root)
+    lost = (
+        _find_damaged_members(root)
+        if isinstance(root, PackPath)
+        else _find_damaged_results(root)
+    )
     for text in lost:
         console.print(Text.assemble(("damaged", "red"), f" {text}"))
     if packed and not lost:
@@ -61,7 +65,7 @@ def verify_run(root: AnyPath, console: Console, *, repair: bool = False) -> int:
     return DAMAGED if left else INTACT
 
 
-def _damaged_results(root: AnyPath) -> list[str]:
+def _find_damaged_results(root: AnyPath) -> list[str]:
     """Return what is wrong with the files of the results, a line for each."""
     again = f"`{command_text('plait', 'report', root)}` rebuilds it from the records"
     try:
@@ -73,7 +77,7 @@ def _damaged_results(root: AnyPath) -> list[str]:
     return [f"{file}: it is missing or has changed; {again}" for file in files]
 
 
-def _damaged_members(pack: PackPath) -> list[str]:
+def _find_damaged_members(pack: PackPath) -> list[str]:
     """Return which files of a pack are not as they were written, a line for each."""
     damaged = []
     for file in pack.walk():
@@ -84,7 +88,7 @@ def _damaged_members(pack: PackPath) -> list[str]:
     return damaged
 
 
-def _noted(store: AnyPath) -> dict[str, int]:
+def _count_notes(store: AnyPath) -> dict[str, int]:
     noted = read_entries(store / MANIFEST).get(RECORDS)
     return noted if isinstance(noted, dict) else {}
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
-from plait.benchmarks.runs.config import RunConfig, is_run, merged
+from plait.benchmarks.runs.config import RunConfig, is_run, merge
 from plait.benchmarks.runs.experiment import (
     Experiment,
     NameResolver,
@@ -25,9 +25,9 @@ from plait.benchmarks.runs.experiment import (
     refuse_settings_of_nothing,
 )
 from plait.benchmarks.runs.opening import refuse_other_questions
-from plait.benchmarks.runs.queries import asked_ids, settle_data
+from plait.benchmarks.runs.queries import read_ids, settle_data
 from plait.benchmarks.runs.run_directory import former_config, read_manifest, refuse_pack
-from plait.benchmarks.tasks.answers import changed_answers
+from plait.benchmarks.tasks.answers import find_changes
 from plait.benchmarks.tasks.changes import NO_CHOICES, DataChoices
 from plait.benchmarks.tasks.task_set import TaskSet
 from plait.cluster.run import RUN_DIGEST
@@ -57,7 +57,7 @@ class JoinedRun:
     """What becomes of data that have changed since it was made."""
 
 
-def joined(
+def join(
     config: RunConfig,
     on_progress: Progress | None = None,
     *,
@@ -83,7 +83,7 @@ def joined(
     refuse_settings_of_nothing(both)
     task, given = read_task(both, on_progress)
     refuse_other_questions(task)
-    ids = asked_ids(config)
+    ids = read_ids(config)
     data = settle_data(config.root, manifest, both, task, choices, ids)
     values = _other_values(before, config, manifest, task)
     _refuse(config.root, (*data.refusals, *values))
@@ -106,7 +106,7 @@ def joined(
     )
     joins = manifest.get(RUN_DIGEST, "")
     union = replace(union, missing_weights=current.missing_weights, joins=joins)
-    added = _added(former, union, data.former, before.repeats)
+    added = _iter_added(former, union, data.former, before.repeats)
     return JoinedRun(experiment=union, added=tuple(added), changes=data.remarks)
 
 
@@ -132,7 +132,7 @@ def _other_values(
         here = config.answers[name]
         if there != here:
             yield f"answers of {name} are at {here}, but at {there} in the run"
-    yield from changed_answers(manifest.get("data"), task.about)
+    yield from find_changes(manifest.get("data"), task.about)
     if config.repeats < before.repeats:
         yield f"repeats is {config.repeats}, but {before.repeats} in the run"
 
@@ -165,9 +165,9 @@ def _union(before: RunConfig, config: RunConfig) -> RunConfig:
     return config.model_copy(
         update={
             "systems": _both(before.systems, config.systems),
-            "answers": merged(before.answers, config.answers),
+            "answers": merge(before.answers, config.answers),
             "scorers": _both(before.scorers, config.scorers),
-            "models": merged(judge_settings, merged(before.models, config.models)),
+            "models": merge(judge_settings, merge(before.models, config.models)),
             "mode": source.mode,
             "rubric": source.rubric,
         }
@@ -195,18 +195,18 @@ def _other_models(
     former: ResolvedNames, union: ResolvedNames, requested: ResolvedNames
 ) -> Iterator[str]:
     """Systems and scorers that would differ from the run's, or from those requested."""
-    for name, joint in _named(union.systems).items():
-        there = _named(former.systems).get(name, joint)
-        here = _named(requested.systems).get(name, joint)
+    for name, joint in _by_name(union.systems).items():
+        there = _by_name(former.systems).get(name, joint)
+        here = _by_name(requested.systems).get(name, joint)
         yield from _other_stages(name, there, here)
-    for name, scorer in _named(union.scorers).items():
-        before = _named(former.scorers).get(name, scorer)
-        current = _named(requested.scorers).get(name, scorer)
+    for name, scorer in _by_name(union.scorers).items():
+        before = _by_name(former.scorers).get(name, scorer)
+        current = _by_name(requested.scorers).get(name, scorer)
         yield from _other_stages(name, before, current)
         yield from _other_reading(name, before, current)
 
 
-def _named(parts: Iterable[P]) -> dict[str, P]:
+def _by_name(parts: Iterable[P]) -> dict[str, P]:
     return {part.name: part for part in parts}
 
 
@@ -249,7 +249,7 @@ def _reading(scorer: Scorer) -> dict[str, Any]:
     return {name: v for name, v in values.items() if not isinstance(v, StageSpec)}
 
 
-def _added(
+def _iter_added(
     former: ResolvedNames, union: Experiment, queries: int, repeats: int
 ) -> Iterator[str]:
     for what, there, here in (

@@ -20,7 +20,7 @@ from plait.benchmarks.results.files.schema import ABOUT, FOLDER
 from plait.benchmarks.runs.experiment import reopen, warn_of_faults
 from plait.benchmarks.runs.queries import data_digest
 from plait.benchmarks.runs.records_only import RecordsOnly, is_gone
-from plait.benchmarks.runs.run_directory import read_manifest, recorded_digest
+from plait.benchmarks.runs.run_directory import digest_in_run, read_manifest
 from plait.benchmarks.tasks.answers import AnswerPlace
 from plait.benchmarks.tasks.task_set import TaskSet
 from plait.cluster.lock import drivers_of
@@ -121,7 +121,7 @@ def _refuse_other_run(results: RunResults, noted: Mapping[str, Any]) -> None:
         return
     config = noted.get("config", {})
     data = noted.get("data", {})
-    known = {recorded_digest(facts)[:12] for facts in noted.get("stages", {}).values()}
+    known = {digest_in_run(facts)[:12] for facts in noted.get("stages", {}).values()}
     known |= {f.name.rpartition("-")[2] for f in stage_folders(results.root)}
     stays = (
         _is_same(about.data.get("digest"), data.get("digest")),

@@ -78,7 +78,7 @@ def pack_run(
     target = _target(root, out, SUFFIX)
     if records and isinstance(root, PackPath) and not (root / "stages").is_dir():
         raise UsageError(f"{root} holds no records: pack the run itself with --all")
-    with _copied(root, target, console, queries, records=records) as copy:
+    with _copy(root, target, console, queries, records=records) as copy:
         write_leaderboard(copy.results.board, copy.folder)
         about = copy.results.board, root, copy.manifest, read_blob, copy.queries
         with progress(console, "preparing images of the report") as show:
@@ -103,7 +103,7 @@ def pack_page(
     UsageError where it would have more than `most_mb` million bytes.
     """
     target = _target(root, out, ".html")
-    with _copied(root, target, console, queries, shown_alone=True) as copy:
+    with _copy(root, target, console, queries, shown_alone=True) as copy:
         images: tuple[int, int] = 0, 1
 
         def show(done: int, total: int) -> None:
@@ -143,7 +143,7 @@ class _CopiedRun:
 
 
 @contextmanager
-def _copied(
+def _copy(
     root: AnyPath,
     target: Path,
     console: Console,

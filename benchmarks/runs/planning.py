@@ -19,9 +19,9 @@ from plait.benchmarks.runs.config import is_run
 from plait.benchmarks.runs.experiment import (
     Experiment,
     engine_options,
+    find_superseded,
     key_problems,
     package_problems,
-    superseded,
 )
 from plait.benchmarks.runs.forecast.forecast import Forecast, time_text
 from plait.benchmarks.runs.forecast.machines import Machine
@@ -44,7 +44,7 @@ from plait.scorers.applicability import (
     Applicability,
     PlannedAnswers,
     applicability,
-    grouped,
+    group_lines,
 )
 
 _COUNTS = ("requests", "shared", "done", "to run", "later (max)", "batch")
@@ -206,7 +206,7 @@ class RunPlan:
                 *key_problems(left),
                 *weights,
             ],
-            made_again=[str(change) for change in superseded(experiment, store)],
+            made_again=[str(change) for change in find_superseded(experiment, store)],
             remake=remake,
             sources=sources_of(_making(experiment.plan, only_scorers), store),
             same_code=same_code,
@@ -260,7 +260,7 @@ class RunPlan:
     @property
     def partly_scored(self) -> Sequence[str]:
         """Scorers that cannot score all of the answers: how many they can, and why."""
-        return () if self.useless_scorers else grouped(self.applicability)
+        return () if self.useless_scorers else group_lines(self.applicability)
 
     @property
     def kept_images(self) -> str:

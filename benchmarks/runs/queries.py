@@ -28,7 +28,12 @@ from plait.benchmarks.tasks.changes import (
     with_stored,
 )
 from plait.benchmarks.tasks.row_tables import IdTable, RowDigests
-from plait.benchmarks.tasks.task_set import TaskError, TaskSet, limited, selected
+from plait.benchmarks.tasks.task_set import (
+    TaskError,
+    TaskSet,
+    limit_queries,
+    select_queries,
+)
 from plait.generators.buckets import AnyPath
 from plait.generators.document import Malformed, Query
 from plait.generators.errors import UsageError
@@ -60,7 +65,7 @@ class SettledData:
     """What becomes of the changes, for people."""
 
 
-def stored_queries(root: AnyPath) -> StoredQueries | None:
+def read_stored_queries(root: AnyPath) -> StoredQueries | None:
     """Return what the run in `root` stored of its data.
 
     None for a run that has not ended yet, or was made by an earlier version. ResultsError
@@ -87,7 +92,7 @@ def settle_data(
 ) -> SettledData:
     """Return `task` as the run in `root`, called `run`, goes on with it under `config`."""
     before = former_config(root, manifest)
-    stored = stored_queries(root)
+    stored = read_stored_queries(root)
     now = data_rows(task)
     if stored is None:
         return _as_a_whole(before, manifest, config, task, now, choices, ids, run)
@@ -125,7 +130,7 @@ def settle_data(
         refusals.insert(0, _other_name(before, config))
     former = [id for id in asked if id not in gone]
     lost = {*former}.difference(selected)
-    refusals += _lost(len(lost), len(former), len(samples))
+    refusals += _refuse_lost(len(lost), len(former), len(samples))
     kept_rows = RowDigests(row for row in stored.rows.items() if row[0] not in gone)
     kept_rows.update((id, now[id]) for id in selected)
     return SettledData(
@@ -150,7 +155,7 @@ def data_as_made(
     """
     kept = manifest.get("data", {}).get(KEPT)
     try:
-        stored = stored_queries(root)
+        stored = read_stored_queries(root)
     except ResultsError as error:
         # They are made anew of the data, which hold all but what the run kept.
         if kept or error.is_newer:
@@ -205,7 +210,7 @@ def _as_a_whole(
         ids=ids,
         rows=now,
         former=len(former),
-        refusals=[*_lost(len(lost), len(former), len(samples))],
+        refusals=[*_refuse_lost(len(lost), len(former), len(samples))],
     )
 
 
@@ -242,7 +247,7 @@ def _other_name(before: RunConfig, config: RunConfig) -> str:
     return f"data is {config.data}, but {before.data} in the run"
 
 
-def _lost(lost: int, former: int, asked: int) -> Iterator[str]:
+def _refuse_lost(lost: int, former: int, asked: int) -> Iterator[str]:
     if lost:
         yield (
             f"{lost:,} of the run's {former:,} queries are not among the {asked:,} asked "
@@ -257,7 +262,7 @@ def _place(sample: Query | Malformed) -> str:
 
 def refuse_changed_data(root: AnyPath, manifest: Mapping[str, Any], task: TaskSet) -> None:
     """UsageError where the run in `root` was asked other queries than `task` has."""
-    stored = stored_queries(root)
+    stored = read_stored_queries(root)
     now = data_rows(task)
     if stored is None:
         before = former_config(root, manifest)
@@ -288,13 +293,13 @@ def selection(config: RunConfig, task: TaskSet, ids: Ids) -> Queries:
     if not samples:
         raise TaskError(f"{config.data} holds no queries")
     if ids is not None:
-        samples = selected(samples, ids)
+        samples = select_queries(samples, ids)
     if config.limit is not None:
-        samples = limited(samples, config.limit, config.seed)
+        samples = limit_queries(samples, config.limit, config.seed)
     return samples
 
 
-def asked_ids(config: RunConfig) -> list[str] | None:
+def read_ids(config: RunConfig) -> list[str] | None:
     """Return the ids in a config's file of them; None where it names none."""
     return None if config.ids is None else _ids(config.ids)
 

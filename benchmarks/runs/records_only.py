@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from plait.benchmarks.results.reasons import MissingValue, counted_reasons, reasons_table
+from plait.benchmarks.results.reasons import MissingValue, count_reasons, reasons_table
 from plait.benchmarks.results.table import ResultTable
 from plait.benchmarks.runs.experiment import models_named
-from plait.benchmarks.runs.run_directory import recorded_digest
+from plait.benchmarks.runs.run_directory import digest_in_run
 from plait.benchmarks.tasks.task_set import TaskError
 from plait.cluster.parts import DamagedPart, open_part, parts_in, reading, stage_folders
 from plait.cluster.records import kind_of
@@ -90,7 +90,7 @@ def record_tables(root: AnyPath, manifest: Mapping[str, Any]) -> list[ResultTabl
     title = f"Records of {root.name}, by stage"
     tables = [ResultTable.of(title, head, rows, [*notes, *store.notices])]
     missing = [value for stage in stages for value in stage.missing]
-    reasons = counted_reasons(missing, [stage.spec.folder for stage in stages])
+    reasons = count_reasons(missing, [stage.spec.folder for stage in stages])
     return [*tables, reasons_table("stage", reasons.items())] if missing else tables
 
 
@@ -147,7 +147,7 @@ def _stages(root: AnyPath, manifest: Mapping[str, Any]) -> Iterator[StageSpec]:
         if kind is not None and digest not in seen:
             seen.add(digest)
             target = facts["class"] if facts else ""
-            recorded = recorded_digest(facts) if facts else digest
+            recorded = digest_in_run(facts) if facts else digest
             yield StageSpec(name=name, kind=kind, target=target, recorded=recorded)
 
 

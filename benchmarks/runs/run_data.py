@@ -28,7 +28,7 @@ from plait.benchmarks.results.files.about import RunAbout
 from plait.benchmarks.results.files.reading import RunResults
 from plait.benchmarks.results.frame import Frame
 from plait.benchmarks.results.headline import furthest_apart, headline_table, outcomes_note
-from plait.benchmarks.results.leaderboard import ranked, reasons_of
+from plait.benchmarks.results.leaderboard import rank, reasons_of
 from plait.benchmarks.results.notebook import (
     NotebookDocument,
     beside,
@@ -57,7 +57,7 @@ from plait.generators.base import (
     Unread,
 )
 from plait.generators.buckets import AnyPath
-from plait.generators.content import marked
+from plait.generators.content import text_with_marks
 from plait.generators.document import Document, Malformed, Query, Score, key_of
 from plait.generators.errors import PlaitError, UsageError
 from plait.generators.names import unknown
@@ -108,7 +108,9 @@ class TaskQuery:
     def __str__(self) -> str:
         if isinstance(self.sample, Malformed):
             return f"{self.id}\nmalformed: {self.sample.reason}"
-        turns = (f"{turn.role}: {marked(turn.content)}" for turn in self.sample.turns)
+        turns = (
+            f"{turn.role}: {text_with_marks(turn.content)}" for turn in self.sample.turns
+        )
         return "\n".join([self.id, *turns])
 
     def _repr_html_(self) -> str:
@@ -235,7 +237,7 @@ class QueryAnswer:
         return self.document
 
     def __str__(self) -> str:
-        content = marked(self.document.segments) if self.document else _why(self)
+        content = text_with_marks(self.document.segments) if self.document else _why(self)
         scores = (f"{name}: {verdict}" for name, verdict in self.scores.items())
         return "\n".join([self._name, content, *scores])
 
@@ -521,7 +523,7 @@ class RunData:
             truth:match: not applicable: the query asks for no images
         """
         names = _valid_names("system", systems, self.systems)
-        names = names or [row["system"] for row in ranked(self.board)]
+        names = names or [row["system"] for row in rank(self.board)]
         answers = self.answers(system=names, query=query, repeat=1)
         by_system = {answer.system: answer for answer in answers}
         return QueryView(self.queries[query], [by_system[name] for name in names])
@@ -569,7 +571,7 @@ class RunData:
             >>> sheet.save("sheet.png")
         """
         columns = _valid_names("system", systems, self.systems)
-        columns = columns or [row["system"] for row in ranked(self.board)]
+        columns = columns or [row["system"] for row in rank(self.board)]
         single = {s.name: s for s in self.board.scorers if not s.of_sets}
         named = _valid_names("scorer", scorer, single) or [*single][:1]
         chosen = queries

@@ -16,14 +16,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from plait.benchmarks.runs.config import RunConfig, anchored, merged, with_data_table
+from plait.benchmarks.runs.config import (
+    RunConfig,
+    merge,
+    with_absolute_paths,
+    with_data_table,
+)
 from plait.cluster.run import MANIFEST
 from plait.cluster.store import Store
-from plait.generators.base import SCHEMA_VERSION, Kind, StageSpec, imported
+from plait.generators.base import SCHEMA_VERSION, Kind, StageSpec, import_target
 from plait.generators.buckets import AnyPath, BucketPath
 from plait.generators.errors import UsageError, WriteError
 from plait.generators.keys import digest
-from plait.generators.names import validated
+from plait.generators.names import validate
 from plait.generators.packs import PackPath
 from plait.scorers.base import Scorer
 
@@ -56,8 +61,8 @@ def former_config(
     """The configuration that the run at `root` was made with, with `changes` applied."""
     former = manifest["config"]
     own = {"out": str(root)} | dict(changes or {})
-    values = merged(with_data_table(former), with_data_table(own))
-    config = anchored(validated(RunConfig, values, ""))
+    values = merge(with_data_table(former), with_data_table(own))
+    config = with_absolute_paths(validate(RunConfig, values, ""))
     return config.with_rubrics(lambda rubric: rubric.or_copy_in(config.root))
 
 
@@ -112,7 +117,7 @@ def stage_facts(spec: StageSpec) -> dict[str, Any]:
     }
 
 
-def recorded_digest(facts: Recorded) -> str:
+def digest_in_run(facts: Recorded) -> str:
     """Digest under which a run keeps a stage's records.
 
     Manifests without one are older, from when the digest contained the class's module.
@@ -132,7 +137,7 @@ class RecordedStages:
         for folder, facts in manifest.get("stages", {}).items():
             name = folder.rpartition("-")[0]
             self._by_name[name, facts["kind"]].append(facts)
-            self._by_digest[recorded_digest(facts)] = facts
+            self._by_digest[digest_in_run(facts)] = facts
 
     def former(self, spec: StageSpec) -> Recorded | None:
         """The run's entry for `spec`, where today's keys differ from the recorded ones.
@@ -181,7 +186,7 @@ class RecordedStages:
 def _as_recorded(spec: StageSpec, facts: Recorded) -> StageSpec:
     about = {name: facts[name] for name in ("version", "identity", "weights", "settings")}
     about |= {"kind": Kind(facts["kind"]), "seeded": _was_seeded(spec, facts)}
-    return replace(spec, recorded=recorded_digest(facts), **about)
+    return replace(spec, recorded=digest_in_run(facts), **about)
 
 
 def _was_seeded(spec: StageSpec, facts: Recorded) -> bool:
@@ -194,7 +199,7 @@ def _was_seeded(spec: StageSpec, facts: Recorded) -> bool:
         return bool(facts["seeded"])
     if spec.stage or spec.kind is not Kind.DRAFT or ":" not in spec.target:
         return spec.seeded
-    return bool(getattr(imported(spec.target), "seeded", False))
+    return bool(getattr(import_target(spec.target), "seeded", False))
 
 
 def refuse_pack(root: AnyPath) -> None:

@@ -29,7 +29,7 @@ from plait.benchmarks.serving.chats import (
     token_limit,
 )
 from plait.benchmarks.serving.drawing import (
-    drawn,
+    draw,
     images_reply,
     refuse_other_settings,
     seeds_of,
@@ -69,7 +69,7 @@ def make_app(engine: ServingEngine, *, key: str | None = None) -> FastAPI:
     app.include_router(routes)
     app.add_middleware(RequestGate, room=engine.room, key=key)
     app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(HTTPException, _refuse)
     app.add_exception_handler(Exception, _defect)
     return app
 
@@ -104,7 +104,7 @@ async def images(body: ImageGenerationRequest, engine: Engine) -> Response:
     refuse_other_settings(body, stage)
     seeds = seeds_of(body)
     began = time.perf_counter()
-    made = await engine.answer(drawn(stage, body.prompt, seeds))
+    made = await engine.answer(draw(stage, body.prompt, seeds))
     seconds = time.perf_counter() - began
     reply = await asyncio.to_thread(images_reply, engine.model, made, seeds, seconds)
     return JSONResponse(reply)
@@ -177,7 +177,7 @@ def _unknown_model(engine: ServingEngine, name: str) -> RequestRefused:
     return RequestRefused("model_not_found", message, "model")
 
 
-async def _refused(request: Request, error: Exception) -> Response:
+async def _refuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if not isinstance(error, RequestRefused):
         codes = {404: "not_found", 405: "method_not_allowed"}

@@ -24,7 +24,7 @@ from plait.benchmarks.serving.schemas import (
 from plait.benchmarks.serving.served import ServedModel
 from plait.generators.base import Result, StageSpec
 from plait.generators.document import Document, Image, Query, Text, Turn
-from plait.pipelines.endpoints.media import Media, MediaError, embedded, image_of
+from plait.pipelines.endpoints.media import Media, MediaError, decode_embedded, image_of
 
 QUERY = "query"
 """Id of every sample: with it `seed` gives the answer that `LocalSystem` gives in Python
@@ -69,7 +69,7 @@ def _cannot_answer_with(wanted: Sequence[str], model: ServedModel) -> str:
 
 def _turn(message: ChatMessage, where: str) -> Turn:
     content = tuple(
-        Text(part) if isinstance(part, str) else _embedded_image(part.url, where)
+        Text(part) if isinstance(part, str) else _decode_image(part.url, where)
         for part in _parts(message)
     )
     if message.role == "user" or message.role == "assistant":
@@ -92,12 +92,12 @@ def _parts(message: ChatMessage) -> list[str | ImageUrl | ImageData]:
     return [p.text if isinstance(p, TextPart) else p.image_url for p in parts]
 
 
-def _embedded_image(url: str, where: str) -> Image:
+def _decode_image(url: str, where: str) -> Image:
     media = Media(url)
     reason = "only data URLs are read (data:image/png;base64,...); nothing is fetched"
     try:
         if not media.is_remote:
-            return image_of(embedded(media))
+            return image_of(decode_embedded(media))
     except MediaError as error:
         reason = str(error)
     raise RequestRefused("invalid_image", f"{where}: {reason}", where)

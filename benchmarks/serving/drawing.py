@@ -40,13 +40,13 @@ def refuse_other_settings(request: ImageGenerationRequest, stage: StageSpec) -> 
         reason = f"response_format {wanted!r}: images are sent as b64_json"
         raise RequestRefused("unsupported_value", reason, "response_format")
     arguments: Mapping[str, Any] = stage.settings.get("arguments") or {}
-    for field, value in _asked(request).items():
+    for field, value in _settings_of(request).items():
         name = _SETTINGS[field]
         own = stage.settings.get(name) if name else arguments.get(field)
         refuse_other(stage, name or f"arguments.{field}", field, value, own)
 
 
-def _asked(request: ImageGenerationRequest) -> dict[str, Any]:
+def _settings_of(request: ImageGenerationRequest) -> dict[str, Any]:
     """Return the settings that the request names; a size as width and height."""
     asked = {name: getattr(request, name) for name in _SETTINGS}
     if request.size in (None, "auto"):
@@ -63,7 +63,7 @@ def _asked(request: ImageGenerationRequest) -> dict[str, Any]:
     return asked
 
 
-def drawn(stage: StageSpec, prompt: str, seeds: Sequence[int]) -> Walk[tuple[Image, ...]]:
+def draw(stage: StageSpec, prompt: str, seeds: Sequence[int]) -> Walk[tuple[Image, ...]]:
     """Walk through one request: all its images, or what the first one lacks."""
     requests = [ImageRequest(prompt, seed=s if stage.seeded else None) for s in seeds]
     outcomes = yield [Job(stage, r, QUERY) for r in requests]

@@ -59,7 +59,7 @@ class ServedModel:
         return f"plait-{digest([s.digest for s in self.stages])[:12]}"
 
 
-def served(name: str, models: Models) -> ServedModel:
+def resolve_served(name: str, models: Models) -> ServedModel:
     """Return what `plait serve NAME` serves; UsageError says what is valid."""
     own = partial(ServedModel, name=name, weights=models.weights)
     if is_custom(name):

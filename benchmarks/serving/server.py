@@ -21,7 +21,7 @@ from plait.benchmarks.runs.experiment import models_of, refuse_settings_of_nothi
 from plait.benchmarks.serving.app import make_app
 from plait.benchmarks.serving.engine import ServingEngine
 from plait.benchmarks.serving.gate import ServingLimits
-from plait.benchmarks.serving.served import ServedModel, served
+from plait.benchmarks.serving.served import ServedModel, resolve_served
 from plait.cluster.run import handling_signals
 from plait.generators.errors import PlaitError, UsageError
 
@@ -56,7 +56,7 @@ class StoppableServer(uvicorn.Server):
             yield
 
 
-def served_model(
+def resolve_model(
     name: str,
     config: Path | None = None,
     flags: Mapping[str, Any] | None = None,
@@ -66,7 +66,7 @@ def served_model(
     run = load_config(config, {**(flags or {}), "systems": (name,)}, settings)
     refuse_settings_of_nothing(run)
     models = replace(models_of(run), servers={})  # none is started here
-    return available(lambda: served(name, models), lambda m: m.stages)
+    return available(lambda: resolve_served(name, models), lambda m: m.stages)
 
 
 def serve(
@@ -99,7 +99,7 @@ def serve(
         )
         server = StoppableServer(engine, key)
         server.run(sockets=[listening])
-    return _ended(engine, console)
+    return _tell_end(engine, console)
 
 
 def _bound(host: str, port: int) -> socket.socket:
@@ -111,7 +111,7 @@ def _bound(host: str, port: int) -> socket.socket:
         raise UsageError(f"cannot listen on {host} port {port}: {reason}") from None
 
 
-def _ended(engine: ServingEngine, console: Console) -> int:
+def _tell_end(engine: ServingEngine, console: Console) -> int:
     """Say why the server has ended; ServingError where its model could not be loaded."""
     engine.stop()
     if isinstance(engine.error, PlaitError):

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from plait.benchmarks.bench_program import announce, bench_program, exit_status, numbers_of
-from plait.benchmarks.runs.config import merged, parsed_setting
+from plait.benchmarks.runs.config import merge, parse_setting
 from plait.benchmarks.speed.loadgen import Scenario
 from plait.benchmarks.tasks.controls import CONTROLS
 from plait.benchmarks.terminal import console
@@ -92,7 +92,7 @@ def stage(
     if len(named) != 1:
         raise typer.BadParameter("name either a --system or a --scorer", ctx=context)
     require_extra("models", "plait bench stage")
-    from plait.benchmarks.speed.measurement import StageRequest, taken
+    from plait.benchmarks.speed.measurement import StageRequest, take_measurement
 
     request = StageRequest(
         system=name or system,
@@ -105,13 +105,13 @@ def stage(
         rounds=rounds,
         upstream=upstream,
         eager=eager,
-        settings=reduce(merged, map(parsed_setting, set_ or ()), {}),
+        settings=reduce(merge, map(parse_setting, set_ or ()), {}),
         price_per_hour=price_per_hour,
         scenarios=tuple(dict.fromkeys(scenario or ())),
         min_duration_s=min_duration,
     )
     command = context.find_root().obj or []
-    raise typer.Exit(_report(taken(request, command), out or ()))
+    raise typer.Exit(_report(take_measurement(request, command), out or ()))
 
 
 def _report(measurement: Any, outs: Sequence[Path]) -> int:

@@ -146,7 +146,7 @@ def weight_traffic() -> Iterator[Traffic]:
         handle.remove()
 
 
-def counted(compute: Callable[[], T]) -> tuple[T, int | None, str | None]:
+def count_operations(compute: Callable[[], T]) -> tuple[T, int | None, str | None]:
     """Return what `compute` gives, and its number of operations or why there is none.
 
     torch counts matrix products, convolutions and attention. Element-wise work is not

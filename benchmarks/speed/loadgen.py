@@ -93,7 +93,7 @@ def run(
     return {
         "scenario": scenario,
         "batch_size": variant.size,
-        "figures": parsed(summary),
+        "figures": parse(summary),
         "failures": len(failures),
         "summary": summary,
     }
@@ -115,7 +115,7 @@ def _settings(
     return settings
 
 
-def parsed(summary: str) -> dict[str, Any]:
+def parse(summary: str) -> dict[str, Any]:
     """Read the figures of a LoadGen summary by LoadGen's own names; no test parameters."""
     results = summary.partition("Test Parameters Used")[0]
     figures: dict[str, Any] = {m["name"]: m["value"] for m in _LINE.finditer(results)}

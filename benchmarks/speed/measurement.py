@@ -21,7 +21,7 @@ from plait.benchmarks.speed.report import Measurement
 from plait.benchmarks.speed.rounds import (
     Compute,
     Variant,
-    loaded_stage,
+    load_timed,
     measure,
     upstream_loop,
     variants_of,
@@ -55,7 +55,7 @@ class StageRequest:
     min_duration_s: float = 10.0
 
 
-def taken(request: StageRequest, command: Sequence[str]) -> Measurement:
+def take_measurement(request: StageRequest, command: Sequence[str]) -> Measurement:
     """Take the measurement that `request` describes; `command` is quoted in it.
 
     Raises:
@@ -64,11 +64,11 @@ def taken(request: StageRequest, command: Sequence[str]) -> Measurement:
     if request.scenarios:
         loadgen.require()
     spec, inputs = _workload(request)
-    stage, load_s = loaded_stage(spec, request.batches)
+    stage, load_s = load_timed(spec, request.batches)
     loop = upstream_loop(spec, stage) if request.upstream else None
     variants = variants_of(stage, request.batches, loop, eager=request.eager)
     clock = Clock()
-    speeds = measure(variants, inputs, request.rounds, clock, _uncounted(spec))
+    speeds = measure(variants, inputs, request.rounds, clock, _why_uncounted(spec))
     if not speeds:
         raise UsageError("no batch size fits into memory; give smaller ones with --batches")
     around = Surroundings(
@@ -94,7 +94,7 @@ def taken(request: StageRequest, command: Sequence[str]) -> Measurement:
         "bandwidth": around.bandwidth,
         "matrix_rates": around.matrix_rates,
         "command": list(command),
-        "spec": _named(spec),
+        "spec": _describe(spec),
     }
     per_s = speeds[-1].per_s(len(inputs))
     runs = [_loadgen_run(s, request, stage, inputs, per_s) for s in request.scenarios]
@@ -111,7 +111,7 @@ def _workload(request: StageRequest) -> Workload:
     return of_system(system, request.part, models, request.queries)
 
 
-def _uncounted(spec: StageSpec) -> str | None:
+def _why_uncounted(spec: StageSpec) -> str | None:
     """Say why operations cannot be counted; None where they can."""
     if spec.settings.get("compile"):
         return "torch's FLOP counter does not see into compiled code"
@@ -120,7 +120,7 @@ def _uncounted(spec: StageSpec) -> str | None:
     return None
 
 
-def _named(spec: StageSpec) -> dict[str, Any]:
+def _describe(spec: StageSpec) -> dict[str, Any]:
     """Describe the measured stage for programs that look its speed up."""
     names = ("name", "kind", "identity", "weights")
     return {n: getattr(spec, n) for n in names} | {"settings": dict(spec.settings)}

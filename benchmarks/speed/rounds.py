@@ -14,12 +14,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from plait.benchmarks.speed.device import counted, peak_memory, synchronise, weight_traffic
+from plait.benchmarks.speed.device import (
+    count_operations,
+    peak_memory,
+    synchronise,
+    weight_traffic,
+)
 from plait.benchmarks.speed.figures import Speed, images_of
 from plait.benchmarks.speed.watches import Clock, ExchangeTimes, StepTimes, TokenTimes
 from plait.cluster.energy import EnergyMeter
 from plait.cluster.loading import load_stage
-from plait.generators.base import Outcome, StageSpec, imported
+from plait.generators.base import Outcome, StageSpec, import_target
 from plait.generators.decoding.graphs import eagerly
 from plait.generators.errors import UsageError
 
@@ -82,10 +87,10 @@ def variants_of(
 
 def upstream_loop(spec: StageSpec, stage: Any) -> Any | None:
     """Return the upstream loop around a loaded stage; None where none is written."""
-    return imported(UPSTREAM[spec.target])(stage) if spec.target in UPSTREAM else None
+    return import_target(UPSTREAM[spec.target])(stage) if spec.target in UPSTREAM else None
 
 
-def loaded_stage(spec: StageSpec, sizes: Sequence[int]) -> tuple[Any, float]:
+def load_timed(spec: StageSpec, sizes: Sequence[int]) -> tuple[Any, float]:
     """Load a stage; return it and the seconds it took.
 
     Raises:
@@ -194,7 +199,9 @@ def _count(
     first = variant.batches(inputs)[0]
     with eagerly(), weight_traffic() as traffic:
         if uncounted is None:
-            _, speed.flops, speed.flops_reason = counted(lambda: variant.compute(first))
+            _, speed.flops, speed.flops_reason = count_operations(
+                lambda: variant.compute(first)
+            )
         else:
             speed.flops_reason = uncounted
             variant.compute(first)

@@ -19,7 +19,7 @@ from transformers import DynamicCache, GenerationConfig
 from plait.generators.anole.draft import AnoleDraft, AnoleTrack, TokenMode, guided_logits
 from plait.generators.base import Outcome
 from plait.generators.decoding.drafting import InterleavedDraft, LimitedTrack, NativePrompt
-from plait.generators.decoding.sampling import penalised
+from plait.generators.decoding.sampling import penalise
 from plait.generators.decoding.texts import TextTrack
 from plait.generators.document import Draft, ImageRequest, Payload, Request
 from plait.generators.emu2.condition import ConditionMode, Emu2Condition
@@ -90,7 +90,7 @@ class AnoleLoop(OneByOne[AnoleDraft]):
             if not track.may_begin_image:
                 logits[:, ids.index(vocabulary.begin_image)] = -torch.inf
             seen = torch.isin(permitted, torch.tensor(track.tokens, device=self._device))
-            lowered = penalised(logits, seen[None], penalty)
+            lowered = penalise(logits, seen[None], penalty)
             track.take(ids[int(self._stage.text.sample(lowered, [generator]))])
             fed = torch.tensor([track.ids[-1:]], device=self._device)
 
@@ -327,7 +327,7 @@ class MiniGPT5Loop(OneByOne[MiniGPT5Draft]):
         logits = self._model.lm_head(state)[None].float()
         generated = torch.zeros_like(logits, dtype=torch.bool)
         generated[0, [settings.leading_id, *track.ids]] = True
-        logits = penalised(logits, generated, settings.repetition_penalty)
+        logits = penalise(logits, generated, settings.repetition_penalty)
         if track.must_begin_image:
             logits[0, :begin] = -torch.inf
             logits[0, begin + 1 :] = -torch.inf

@@ -53,7 +53,7 @@ def of_system(name: str, part: str, models: Models, queries: int) -> Workload:
         has = [p for p in PARTS if getattr(system, p) is not None]
         raise unknown(f"part of system {name!r}", part, has)
     prompt = load("sample").prompt
-    return _reached(measured, [answer(system, s, Repetition(prompt)) for s in samples])
+    return _reach(measured, [answer(system, s, Repetition(prompt)) for s in samples])
 
 
 def of_scorer(
@@ -76,7 +76,7 @@ def of_scorer(
     )
     pairs = [(s, d) for s in _samples()[:queries] for d in _answers(s)[:answers]]
     walks = [scorer.judge(sample, document) for sample, document in pairs]
-    return _reached(scorer.stages[-1], walks)
+    return _reach(scorer.stages[-1], walks)
 
 
 def _samples() -> list[Query]:
@@ -98,7 +98,7 @@ def _image_request(sample: Query, seed: int) -> StageInput:
     return ImageRequest(prompt=words, seed=seed)
 
 
-def _reached(spec: StageSpec, walks: Sequence[Any]) -> Workload:
+def _reach(spec: StageSpec, walks: Sequence[Any]) -> Workload:
     """Run the stages before `spec`, and return it with the inputs that walks give it."""
     stages = LocalStages()
     inputs = [given for walk in walks for given in _inputs(spec, walk, stages)]

@@ -113,7 +113,7 @@ def agreement_report(
     )
     about = {"scores": str(scores_path), "human": str(human_path)}
     about |= {"criterion": criterion} if criterion else {}
-    return about | compared(judges, people, replace(settings, human_scale=scale))
+    return about | compare(judges, people, replace(settings, human_scale=scale))
 
 
 def _scale_of(criterion: str, judges: RatedDocuments) -> str:
@@ -143,11 +143,11 @@ def _with_truth(
     if not others:
         raise UsageError(f"{path} has no other scorer to compare with {name!r}")
     settings = replace(settings, human_scale=ratings.scales[name])
-    measures = compared(ratings.by(sorted(others)), ratings.by([name]), settings)
+    measures = compare(ratings.by(sorted(others)), ratings.by([name]), settings)
     return {"scores": str(path), "truth": name} | measures
 
 
-def compared(
+def compare(
     judges: RatedDocuments, people: RatedDocuments, settings: AgreementSettings
 ) -> dict[str, Any]:
     """Return all measures as plain data; UsageError where nothing matches.

@@ -18,7 +18,7 @@ from plait.benchmarks.results.board import Board
 from plait.benchmarks.runs.opening import open_results
 from plait.benchmarks.tasks.controls import TRUTH, is_control
 from plait.benchmarks.tasks.mmie.categories import category_of
-from plait.benchmarks.tasks.reading.rules import RowError, TaskError, shown
+from plait.benchmarks.tasks.reading.rules import RowError, TaskError, brief
 from plait.benchmarks.tasks.reading.sources import read_text
 from plait.benchmarks.tasks.reading.tables import SUFFIXES, table_of
 from plait.generators.base import OutcomeName
@@ -29,7 +29,7 @@ from plait.generators.numerals import number_of
 from plait.generators.unicode import trouble
 from plait.scorers.base import bounds
 from plait.scorers.judging.rubrics import OWN
-from plait.scorers.statistics.means import paired
+from plait.scorers.statistics.means import paired_differences
 from plait.scorers.statistics.preferences import Vote
 
 BLANK = "left blank"
@@ -113,7 +113,7 @@ class RatedDocuments:
                     voted.missing[rater][pair] = reasons[0]
                 elif all(side in scores for side in sides[pair]):
                     one, other = (np.array([float(scores[s])]) for s in sides[pair])
-                    better = float(paired(one, other)[0])
+                    better = float(paired_differences(one, other)[0])
                     better *= -1 if rater in self.reversed else 1
                     vote: Vote = "system" if better > 0 else "baseline"
                     voted.values[rater][pair] = vote if better else "undecided"
@@ -241,7 +241,7 @@ def read_ratings(
                 rule = f"all rows need one number of criteria; {ruled[1]} has {ruled[0]}"
                 raise row.wrong(CRITERIA, f"these are {len(verdicts)}, and {rule}")
             category = mmies_category(unit.id, [about.category])
-            ratings.values[name][unit], ratings.rulings[name][unit] = _ruled(
+            ratings.values[name][unit], ratings.rulings[name][unit] = _rule(
                 row, verdicts, category, own
             )
         elif row.is_blank(ratings.form):
@@ -270,7 +270,7 @@ class RatingRow:
 
     def wrong(self, column: str, rule: str) -> UsageError:
         """Return the error for a value that breaks a rule."""
-        value = shown(self.values.get(column))
+        value = brief(self.values.get(column))
         return UsageError(f"{self.place}: {column} is {value}; {rule}")
 
     def is_blank(self, column: str) -> bool:
@@ -327,7 +327,7 @@ def read_rows(path: Path) -> list[RatingRow]:
     rows = []
     for place, value in readers[kind](path, _text(path)):
         if not isinstance(value, dict):
-            raise UsageError(f"{place} is {shown(value)}; it must be an object")
+            raise UsageError(f"{place} is {brief(value)}; it must be an object")
         rows.append(RatingRow(place, value))
     if not rows:
         raise UsageError(f"{path} holds no row")
@@ -361,7 +361,7 @@ def _table(path: Path, text: str) -> Iterator[tuple[str, Any]]:
 
 
 def _json(path: Path, text: str) -> Iterator[tuple[str, Any]]:
-    entries = _parsed(str(path), text)
+    entries = _parse(str(path), text)
     if isinstance(entries, dict):
         named = entries.items()
         entries = [{**v, DOCUMENT: n} if isinstance(v, dict) else v for n, v in named]
@@ -372,10 +372,10 @@ def _json(path: Path, text: str) -> Iterator[tuple[str, Any]]:
 def _json_lines(path: Path, text: str) -> Iterator[tuple[str, Any]]:
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
-            yield (place := f"{path.name} line {number}"), _parsed(place, line)
+            yield (place := f"{path.name} line {number}"), _parse(place, line)
 
 
-def _parsed(place: str, text: str) -> Any:
+def _parse(place: str, text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -457,7 +457,7 @@ def _verdicts(row: RatingRow) -> list[str]:
     return [str(v).strip().lower() for v in criteria or []]
 
 
-def _ruled(
+def _rule(
     row: RatingRow, verdicts: Sequence[str], category: str, scale: str
 ) -> tuple[float, dict[str, int]]:
     """Return criteria met less the penalty, at least 0, and the ruling on each.

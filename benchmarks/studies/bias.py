@@ -28,13 +28,13 @@ from plait.benchmarks.runs.opening import open_results
 from plait.benchmarks.runs.run_directory import folder_written
 from plait.benchmarks.studies.rulings import lvlm_of, side_of
 from plait.cluster.plan import lookup_in
-from plait.cluster.walks import noted, read
+from plait.cluster.walks import noting, read
 from plait.generators.base import Job, Result
 from plait.generators.buckets import AnyPath
 from plait.generators.document import Query
 from plait.generators.errors import UsageError
 from plait.generators.files import write_whole
-from plait.generators.names import validated
+from plait.generators.names import validate
 from plait.scorers.judging.corrected import Corrected
 from plait.scorers.judging.judge import ChatJudge, RubricJudge
 from plait.scorers.judging.resolve import PREFIX, JudgeSettings
@@ -132,7 +132,7 @@ def sections(
     results: RunResults, *, rubric: RubricSource = OWN_WORDING
 ) -> dict[str, Section]:
     """Return all sections by name, from comparisons and scores of a run."""
-    rulings = recorded_rulings(results)
+    rulings = find_rulings(results)
     scored = Scored(results)
     pairs = {j: rows for j, lines in rulings.items() if (rows := preferences(lines))}
     pairs |= scored.pairs()
@@ -206,7 +206,7 @@ class Preference(NamedTuple):
 Preferences = Mapping[JudgeIdentity, Sequence[Preference]]
 
 
-def recorded_rulings(results: RunResults) -> dict[JudgeIdentity, list[Ruling]]:
+def find_rulings(results: RunResults) -> dict[JudgeIdentity, list[Ruling]]:
     """Return the preferences in all comparisons of a run, by judge, each once.
 
     The first side of each is the one whose name sorts first. Where comparisons hold the
@@ -558,7 +558,7 @@ class Scored:
         """
         for one in (yield from self._with_records()):
             variants: dict[frozenset[str], tuple[str, ByRubric, Values]] = {}
-            for label, variant in reworded(one, released).items():
+            for label, variant in reword(one, released).items():
                 values, keys = self._scores(variant)
                 if values:
                     variants.setdefault(keys, (label, variant, values))
@@ -592,7 +592,7 @@ class Scored:
         keys = set[str]()
         for e, query, document in self._answers:
             steps: list[list[Job]] = []
-            outcome = read(noted(judged.judge(query, document), steps), self._lookup)
+            outcome = read(noting(judged.judge(query, document), steps), self._lookup)
             keys |= {job.key for jobs in steps[:1] for job in jobs}
             if isinstance(outcome, Result):
                 values[query.id, (e.system, e.repeat)] = outcome.value.value
@@ -606,11 +606,11 @@ def rubric_judge(scorer: RecordedScorer, root: AnyPath) -> ByRubric:
     """
     own = {k: v for k, v in scorer.settings.items() if k in JudgeSettings.model_fields}
     rubric = parse_rubric(own.get("rubric")).or_copy_in(root)
-    settings = validated(JudgeSettings, own | {"rubric": str(rubric)}, scorer.name)
+    settings = validate(JudgeSettings, own | {"rubric": str(rubric)}, scorer.name)
     return settings.judge(scorer.name, scorer.stage)
 
 
-def reworded(one: ByRubric, released: RubricSource) -> Mapping[str, ByRubric]:
+def reword(one: ByRubric, released: RubricSource) -> Mapping[str, ByRubric]:
     """Return a judge by every rubric that can be looked up; nobody rewords a user's own."""
     if isinstance(one, UserRubricJudge):
         return {"the run's rubric": one}
@@ -623,7 +623,7 @@ def reworded(one: ByRubric, released: RubricSource) -> Mapping[str, ByRubric]:
 
 
 def _with(one: RubricJudge, **settings: str) -> RubricJudge:
-    other = validated(JudgeSettings, settings, one.name).judge(one.name, one.stage)
+    other = validate(JudgeSettings, settings, one.name).judge(one.name, one.stage)
     assert isinstance(other, RubricJudge), "none of a user's own is asked for"
     if isinstance(one.examiner, Corrected) and isinstance(other.examiner, Corrected):
         examiner = replace(one.examiner, rubrics=other.examiner.rubrics)

@@ -20,15 +20,15 @@ import numpy as np
 from plait.benchmarks.results.board import Board
 from plait.benchmarks.results.files.reading import RunResults
 from plait.benchmarks.results.numbers import NumberForm, estimate_of
-from plait.benchmarks.results.people import Agreement, published
+from plait.benchmarks.results.people import Agreement, published_figures
 from plait.benchmarks.results.table import ResultTable, TableCell, TableColumn
 from plait.benchmarks.runs.opening import open_results
 from plait.benchmarks.studies.bias import (
     SAME,
     TO_FIRST,
     TO_LAST,
+    find_rulings,
     position_measures,
-    recorded_rulings,
 )
 from plait.benchmarks.tasks.mmrb2 import ANSWERS, CHOSEN, GENERATOR, SIDES
 from plait.generators.base import OutcomeName
@@ -39,7 +39,7 @@ from plait.generators.keys import digest
 from plait.generators.names import unknown
 from plait.scorers.base import Scorer
 from plait.scorers.statistics.estimate import Estimate
-from plait.scorers.statistics.means import PERCENT, paired, pooled_mean
+from plait.scorers.statistics.means import PERCENT, paired_differences, pooled_mean
 
 POSITIONS = (SAME, TO_FIRST, TO_LAST)
 COUNTS = (
@@ -206,7 +206,9 @@ def choices_report(root: AnyPath, names: Collection[str] = ()) -> Mapping[str, A
         "pairs": len(pairs),
         "prompts": len({pair.prompt for pair in pairs}),
         "judges": [_plain(j, pairs) for j in judges if not names or j.name in names],
-        "published": [figure.as_json for figure in published({p.split for p in pairs})],
+        "published": [
+            figure.as_json for figure in published_figures({p.split for p in pairs})
+        ],
     }
 
 
@@ -215,7 +217,7 @@ def _scorers(board: Board) -> Iterator[Judged]:
         return
     for scorer in board.scorers:
         scores = _scores(board, scorer.name)
-        said = {id: [_preferred(by, scorer)] for id, by in scores.items() if len(by) == 2}
+        said = {id: [_preference(by, scorer)] for id, by in scores.items() if len(by) == 2}
         yield Judged(
             name=scorer.name,
             stage=scorer.stage.digest[:12],
@@ -236,17 +238,17 @@ def _scores(board: Board, scorer: str) -> dict[str, dict[str, tuple[str, float |
     return first
 
 
-def _preferred(scores: Mapping[str, tuple[str, float | None]], scorer: Scorer) -> Said:
+def _preference(scores: Mapping[str, tuple[str, float | None]], scorer: Scorer) -> Said:
     (one, a), (other, b) = (scores[system] for system in ANSWERS)
     if a is None or b is None:
         return Said(other if b is None else one)
-    difference = float(paired(np.array([a]), np.array([b]))[0])
+    difference = float(paired_differences(np.array([a]), np.array([b]))[0])
     sign = 1 if scorer.direction == "higher" else -1
     return Said(OutcomeName.DONE, sign * difference)
 
 
 def _judges_of_pairs(results: RunResults) -> Iterator[Judged]:
-    for judge, rulings in recorded_rulings(results).items():
+    for judge, rulings in find_rulings(results).items():
         said: dict[str, dict[bool, Said]] = {}
         for r in rulings:
             sides = (r.first.system, r.second.system)

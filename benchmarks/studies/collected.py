@@ -48,7 +48,7 @@ class RatedItem:
                 yield self.item["id"], 100.0 * (value == right[name])
 
 
-def collected(
+def collect_ratings(
     folder: Path, files: Sequence[Path]
 ) -> tuple[list[dict[str, Any]], ResultTable]:
     """Return a row for each rated item, and what is known of each rater.
@@ -96,14 +96,14 @@ def _read(path: Path, key: Mapping[str, Any]) -> tuple[str, list[RatedItem]]:
         state = json.loads(path.read_text("utf-8"))
         if state["study"] != key["study"]:
             raise UsageError(f"{path} holds answers given on another page")
-        return str(state["rater"]), [*_rated(state, key)]
+        return str(state["rater"]), [*_iter_rated(state, key)]
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise UsageError(f"{path} is not a rater's file of this page: {error!r}") from None
 
 
-def _rated(state: Mapping[str, Any], key: Mapping[str, Any]) -> Iterator[RatedItem]:
+def _iter_rated(state: Mapping[str, Any], key: Mapping[str, Any]) -> Iterator[RatedItem]:
     """Yield the items of which every question is answered, in the rater's order."""
     given: dict[int, dict[int, str] | None] = {}
     seconds: dict[int, float] = {}

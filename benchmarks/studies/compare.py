@@ -30,7 +30,7 @@ from plait.benchmarks.results.files.rulings import (
 )
 from plait.benchmarks.results.files.schema import FOLDER
 from plait.benchmarks.results.files.writing import keep_comparison
-from plait.benchmarks.runs.config import RunConfig, parsed_setting, with_settings
+from plait.benchmarks.runs.config import RunConfig, parse_setting, with_settings
 from plait.benchmarks.runs.display import Display
 from plait.benchmarks.runs.experiment import engine_options, read_task, refuse_missing
 from plait.benchmarks.runs.opening import open_results
@@ -38,11 +38,16 @@ from plait.benchmarks.runs.run_directory import folder_written, former_config, r
 from plait.benchmarks.studies.compare_page import Judged, report
 from plait.benchmarks.studies.rulings import lvlm_of, rulings
 from plait.benchmarks.tasks.controls import TRUTH
-from plait.benchmarks.tasks.published import PREFIX, as_asked, is_published, published
+from plait.benchmarks.tasks.published import (
+    PREFIX,
+    as_asked,
+    is_published,
+    system_of_writer,
+)
 from plait.benchmarks.tasks.task_set import TaskError, TaskSet
 from plait.cluster.counts import count, totals_of
 from plait.cluster.lock import RunLock
-from plait.cluster.plan import Plan, compared, lookup_in
+from plait.cluster.plan import Plan, iter_comparisons, lookup_in
 from plait.cluster.records import RecordRow
 from plait.cluster.run import MANIFEST, RunResult, execute
 from plait.cluster.store import Store, StoreError
@@ -73,7 +78,7 @@ from plait.scorers.judging.sources import OWN_WORDING, Mode, RubricSource
 from plait.scorers.pairwise import resolve_protocol
 from plait.scorers.pairwise.games import Judgement
 from plait.scorers.pairwise.matchup import Matchup, PairComparison
-from plait.scorers.pairwise.mmrb2 import repaired_json
+from plait.scorers.pairwise.mmrb2 import json_repairer
 from plait.scorers.pairwise.protocol import Pairwise
 
 
@@ -193,7 +198,7 @@ def compare(
     plan = plan_of(match.items)
     display = Display(console)
     with closing(display):
-        run = _made(match, plan, place, display)
+        run = _make(match, plan, place, display)
     store = Store(place)
     judged = _judgements(match, store)
     said = list(_rulings(match, judged, store))
@@ -214,7 +219,7 @@ def compare(
             table=match.protocol.aggregate(games, options.baseline),
             judged=first,
             run=run,
-            asked=_asked(before, store.rows(match.chat)),
+            asked=_count_asked(before, store.rows(match.chat)),
             stages=parts | {f"judge {match.series['judge']}": [match.chat]},
             console=console,
         )
@@ -222,7 +227,7 @@ def compare(
     return run.exit_status or int(none_read and match.chat.weights not in RANDOM)
 
 
-def _made(
+def _make(
     match: PreparedComparison, plan: Plan, place: AnyPath, display: Display
 ) -> RunResult:
     """Have the judge asked about all that has no judgement in `place`, if anything."""
@@ -231,7 +236,7 @@ def _made(
     counts = count(plan, store)
     if not any(c.to_run for c in counts):
         display.starting(counts)
-        totals = totals_of(compared(plan, store))
+        totals = totals_of(iter_comparisons(plan, store))
         seconds = time.monotonic() - began
         failed = totals["failed"] + totals["failed_scores"]
         return RunResult(totals, failed=failed, made=0, seconds=seconds)
@@ -295,7 +300,7 @@ _UNASKED = {Fault.BAD_INPUT, Fault.ENDPOINT, Fault.BUDGET, Fault.NOT_LOADED, Fau
 """Faults of requests that did not reach a judge."""
 
 
-def _asked(before: Mapping[str, RecordRow], after: Mapping[str, RecordRow]) -> str:
+def _count_asked(before: Mapping[str, RecordRow], after: Mapping[str, RecordRow]) -> str:
     """Say how many questions one command asked, by the judge's records around it.
 
     A question is asked that has a reply, a refusal, or a failure of the judge itself.
@@ -336,7 +341,7 @@ def resolve_comparison(
         try:
             chat = judge_stage(options.judge, models)
         except UsageError as error:
-            recorded = recorded_judge(options.judge, models, about.judges.values())
+            recorded = find_recorded_judge(options.judge, models, about.judges.values())
             if recorded is None:
                 raise
             chat = recorded
@@ -366,7 +371,7 @@ def resolve_comparison(
 
 _OFFICIALLY: Mapping[str, Mapping[str, Callable[[], Any]]] = {
     "probench": {"count": gpt_tokens},
-    "mmrb2": {"loads": repaired_json},
+    "mmrb2": {"loads": json_repairer},
 }
 """By protocol, what official mode takes from packages that plait does not need."""
 
@@ -398,7 +403,7 @@ def _systems(
             given = results.about.data.get("published_answers", {})
             answers = (f"{PREFIX}{lvlm}" for lvlm in given)
             raise unknown("system", name, [*known, *answers])
-        systems[name] = known.get(name) or published(name, _task(name, config))
+        systems[name] = known.get(name) or system_of_writer(name, _task(name, config))
     if len(systems) < 2:
         there = ", ".join(systems) or "none"
         raise UsageError(f"a comparison needs two systems, but there is {there}")
@@ -424,7 +429,7 @@ def models_of(config: RunConfig, options: CompareOptions) -> Models:
     # A chat model has its own name; `judge:NAME` are settings of a rubric judge.
     name = f"{JUDGE}{bare}" if bare in by_name(Named.JUDGE) else bare
     for setting in options.settings:
-        parsed = parsed_setting(setting)
+        parsed = parse_setting(setting)
         models = parsed.pop("models", None)
         if parsed or not isinstance(models, Mapping):
             raise UsageError(
@@ -454,7 +459,9 @@ def judge_stage(name: str, models: Models) -> StageSpec:
     return resolve_judge(*about, chat=lambda model: chat_spec(model, models)).stage
 
 
-def recorded_judge(name: str, models: Models, judges: Iterable[Facts]) -> StageSpec | None:
+def find_recorded_judge(
+    name: str, models: Models, judges: Iterable[Facts]
+) -> StageSpec | None:
     """Return the stage of a judge of the user's own class, as it has judged before.
 
     None where it has not, with the same settings.

@@ -12,7 +12,7 @@ from plait.benchmarks.results.board import MINI
 from plait.benchmarks.results.numbers import NumberForm
 from plait.benchmarks.results.reasons import (
     MissingValue,
-    counted_reasons,
+    count_reasons,
     missing_values_csv,
     most_frequent,
     reasons_table,
@@ -61,7 +61,7 @@ def report(
     missing = list(_missing_values(judged))
     failures = f"{place.name}-failures.csv"
     names = list(dict.fromkeys(_pair(matchup) for matchup, _ in judged))
-    counted = counted_reasons(missing, names)
+    counted = count_reasons(missing, names)
     why = {pair: reasons for pair, reasons in counted.items() if reasons}
     rows = tuple(replace(row, values=_values(row)) for row in table.rows)
     table = replace(table, rows=rows)

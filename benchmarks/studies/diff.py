@@ -216,7 +216,7 @@ def _scores(
         "only_second": sorted(alone[1]),
     }
     line = [
-        *(_named(systems), scorer),
+        *(_name(systems), scorer),
         *map(form.number, (before.value, after.value)),
         *(signed.number(gap.value), signed.interval(gap.ci95) or gap.reason or "-"),
         *(f"{gap.n:,}", _one_sided(*map(len, alone))),
@@ -228,7 +228,7 @@ def _without_scores(difference: Mapping[str, Any]) -> bool:
     return not any(difference[name] for name in ("n", "only_first", "only_second"))
 
 
-def _named(systems: Iterable[str]) -> str:
+def _name(systems: Iterable[str]) -> str:
     """`A`, or `A -> B` where the runs' systems have different names."""
     return " -> ".join(dict.fromkeys(systems))
 
@@ -270,10 +270,10 @@ def image_difference(one: Image, other: Image) -> ImageDifference | None:
     first, second = (np.asarray(decode(read_blob(image))) for image in (one, other))
     if first.shape != second.shape:
         return {"same_size": False, **dict.fromkeys(MEASURES)}
-    return None if np.array_equal(first, second) else _measured(first, second)
+    return None if np.array_equal(first, second) else _measure(first, second)
 
 
-def _measured(one: Pixels, other: Pixels) -> ImageDifference:
+def _measure(one: Pixels, other: Pixels) -> ImageDifference:
     from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
     apart = np.abs(one.astype(np.int16) - other)
@@ -490,7 +490,7 @@ def _texts_table(rows: Sequence[Mapping[str, Any]]) -> ResultTable:
         form = "{median:,.0f} [{min:,.0f}, {max:,.0f}] " + texts["unit"]
         at = form.format(**texts["first_difference"]) if texts["first_difference"] else "-"
         cells = [f"{number:,}" for number in numbers]
-        lines.append([_named(row["systems"]), *cells, at, alone])
+        lines.append([_name(row["systems"]), *cells, at, alone])
     differ = any(row["texts"]["first_difference"] for row in rows)
     notes = ["First difference: median and range, over texts that differ."] * differ
     return ResultTable.of("Texts", [*head, "answered in one run only"], lines, notes)
@@ -505,7 +505,7 @@ def _images_table(rows: Sequence[Mapping[str, Any]]) -> ResultTable:
         numbers = (counts[n] for n in ("n", "identical", "other_size", "unpaired"))
         found = ((MEASURES[n][1], counts[n]) for n in names)
         cells = (form.format(**spread) if spread else "-" for form, spread in found)
-        lines.append([_named(row["systems"]), *(f"{n:,}" for n in numbers), *cells])
+        lines.append([_name(row["systems"]), *(f"{n:,}" for n in numbers), *cells])
     notes = [f"Means, and the worst, of images that differ; {lpips()[1]}."] if names else []
     return ResultTable.of("Images", [*head, *(MEASURES[n][0] for n in names)], lines, notes)
 
@@ -516,11 +516,11 @@ def remarks(content: Mapping[str, Any]) -> Iterator[str]:
         yield "no scores are compared: the runs share no scorer; `plait score` adds one"
     empty = [row for row in content["differences"] if _without_scores(row)]
     for scorer in dict.fromkeys(row["scorer"] for row in empty):
-        own = (_named(row["systems"]) for row in empty if row["scorer"] == scorer)
+        own = (_name(row["systems"]) for row in empty if row["scorer"] == scorer)
         yield f"no score by {scorer} in either run: {', '.join(own)}"
     for row in content["answers"]:
         if names := list(dict.fromkeys(pair["query"] for pair in row["differing"])):
-            yield f"{_named(row['systems'])}: answers differ in {_some('queries', names)}"
+            yield f"{_name(row['systems'])}: answers differ in {_some('queries', names)}"
     for what in _KINDS:
         for place in ("first", "second"):
             if names := content[f"only_{place}"][what]:

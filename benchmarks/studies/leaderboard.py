@@ -40,7 +40,7 @@ from plait.benchmarks.tasks.controls import is_reference
 from plait.generators.buckets import AnyPath
 from plait.generators.errors import UsageError
 from plait.generators.files import write_whole
-from plait.scorers.base import Scorer, shown_scale
+from plait.scorers.base import Scorer, scale_text
 from plait.scorers.statistics.estimate import Floats
 
 
@@ -267,7 +267,7 @@ class Overview:
         for name, b in named:
             scale = b.scorer.scale
             direction = b.scorer.direction
-            heading = f"{name} ({shown_scale(scale, direction)})"
+            heading = f"{name} ({scale_text(scale, direction)})"
             heads.append(TableColumn(heading, direction, numeric=True))
         rows = [
             [TableCell(name), *(self._shown(own.get(name), name) for own in cells)]

@@ -21,14 +21,14 @@ from plait.benchmarks.tasks.published import (
     RowPlace,
     TaskSet,
     broken_rows,
-    lost_answer,
+    failure_of_lost_answers,
 )
 from plait.benchmarks.tasks.reading.columns import AS_NAMED, AmbiguousColumns, DataReading
 from plait.benchmarks.tasks.reading.files import SUFFIXES
 from plait.benchmarks.tasks.reading.images import default_folder
-from plait.benchmarks.tasks.reading.rules import TaskError, shown
+from plait.benchmarks.tasks.reading.rules import TaskError, brief
 from plait.benchmarks.tasks.reading.sources import load_any_rows
-from plait.generators.base import Failure, imported
+from plait.generators.base import Failure, import_target
 from plait.generators.buckets import AnyPath, any_path
 from plait.generators.document import Document
 from plait.generators.errors import MissingInput, UsageError
@@ -144,7 +144,9 @@ class FoundAnswers(NamedTuple):
         """Return, by system, its answers by query id."""
         if self.rows is not None:
             return own_answers.read_answers(self.rows, cache, reading)
-        read: Callable[..., Mapping[str, Mapping[str, Answer]]] = imported(self.format.read)
+        read: Callable[..., Mapping[str, Mapping[str, Answer]]] = import_target(
+            self.format.read
+        )
         return read(self.files, cache)
 
     @property
@@ -186,7 +188,7 @@ def found(place: AnswerPlace, reading: DataReading = AS_NAMED) -> FoundAnswers:
     else:
         by_columns = ""
     read = "; ".join(
-        str(own) if isinstance(own, TaskError) else f"{file.name}: {_described(own)}"
+        str(own) if isinstance(own, TaskError) else f"{file.name}: {_describe(own)}"
         for file, own in rows.items()
     )
     valid = "".join(f"\n  {name}: {FORMATS[name]}" for name in asked)
@@ -245,18 +247,18 @@ def _match(
     )
 
 
-def _described(rows: list[Any]) -> str:
+def _describe(rows: list[Any]) -> str:
     if not rows:
         return "no rows"
     first = rows[0]
-    keys = f"has {', '.join(first)}" if isinstance(first, dict) else f"is {shown(first)}"
+    keys = f"has {', '.join(first)}" if isinstance(first, dict) else f"is {brief(first)}"
     return f"{len(rows):,} rows, the first {keys}"
 
 
 # ------------------------------------------------------------------------------- names
 
 
-def named_places(texts: Iterable[str]) -> dict[str, AnswerPlace]:
+def places_by_name(texts: Iterable[str]) -> dict[str, AnswerPlace]:
     """Return places by name, from `[NAME=][FORMAT:]PLACE`; UsageError for a name twice."""
     places: dict[str, AnswerPlace] = {}
     for text in texts:
@@ -277,7 +279,7 @@ def named_places(texts: Iterable[str]) -> dict[str, AnswerPlace]:
 # ----------------------------------------------------------------------------- systems
 
 
-def answered(
+def systems_of_answers(
     task: TaskSet,
     places: Mapping[str, str],
     cache: Path | None = None,
@@ -301,10 +303,10 @@ def answered(
         }
         counts: dict[str, Any] = {}
         for name, by_id in own.items():
-            lost = lost_answer(by_id, place.path.name)
+            lost = failure_of_lost_answers(by_id, place.path.name)
             given = {**dict.fromkeys(ids, lost), **by_id} if lost else by_id
             systems.append(System(name=name, draft=None, answers=given))
-            counts[name] = _counted(given, ids)
+            counts[name] = _count(given, ids)
         about = {"place": text, "format": here.name, "evidence": here.evidence}
         about["digest"] = digest({n: _content(by_id) for n, by_id in answers.items()})
         told[label] = about | {"systems": counts}
@@ -323,9 +325,7 @@ def answers_digest(answers: Mapping[str, Answer], ids: Iterable[str]) -> str:
     return digest(_content({id: answers[id] for id in ids if id in answers}))
 
 
-def changed_answers(
-    then: Mapping[str, Any] | None, now: Mapping[str, Any]
-) -> Iterator[str]:
+def find_changes(then: Mapping[str, Any] | None, now: Mapping[str, Any]) -> Iterator[str]:
     """Name the places whose answers differ between two task sets' `about`."""
     former = (then or {}).get("answers", {})
     for label, about in now.get("answers", {}).items():
@@ -337,7 +337,7 @@ def changed_answers(
             )
 
 
-def _counted(answers: Mapping[str, Answer], ids: Collection[str]) -> dict[str, Any]:
+def _count(answers: Mapping[str, Answer], ids: Collection[str]) -> dict[str, Any]:
     """Count the answers of a system to the queries `ids`, and name those to none.
 
     And tell what is wrong with rows that have no id.
@@ -356,7 +356,7 @@ def _counted(answers: Mapping[str, Answer], ids: Collection[str]) -> dict[str, A
 
 
 def remarks(about: Mapping[str, Any]) -> Iterator[str]:
-    """What `answered` told of each place and system, for people."""
+    """What `systems_of_answers` told of each place and system, for people."""
     for found in about.get("answers", {}).values():
         title = FORMATS[found["format"]].title
         evidence = found["evidence"]

@@ -80,7 +80,7 @@ def _lot(seed: int, *names: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def shuffled_images(query: Query, truth: Document, pool: Pool) -> Document | Skip:
+def shuffle_images(query: Query, truth: Document, pool: Pool) -> Document | Skip:
     """Return every image in the place of another image; texts stay.
 
     Where there is no such order (one image, or one that fills over half of the places)
@@ -91,7 +91,7 @@ def shuffled_images(query: Query, truth: Document, pool: Pool) -> Document | Ski
         return Skip("the ground truth holds no image")
     own = {image.digest for image in truth.images}
     foreign = ([i for i in o.images if i.digest not in own] for o in pool.others(query))
-    moved = _moved(truth.images, query.id, pool.seed) or next(filter(None, foreign), None)
+    moved = _move(truth.images, query.id, pool.seed) or next(filter(None, foreign), None)
     if moved is None:
         return Skip("no other query of the category holds another image")
     images = cycle(moved)
@@ -99,7 +99,7 @@ def shuffled_images(query: Query, truth: Document, pool: Pool) -> Document | Ski
     return Document(tuple(segments))
 
 
-def _moved(images: Sequence[Image], id: str, seed: int) -> list[Image] | None:
+def _move(images: Sequence[Image], id: str, seed: int) -> list[Image] | None:
     """The images, none in a place of an equal one; None where there is no such order.
 
     Places are ordered with equal images together, then turned on by as many as there
@@ -141,7 +141,7 @@ def _content(document: Document) -> tuple[str, ...]:
     return (words, *(image.digest for image in document.images))
 
 
-def repeated_text(query: Query, truth: Document, pool: Pool) -> Document | Skip:
+def repeat_text(query: Query, truth: Document, pool: Pool) -> Document | Skip:
     """Return every text replaced by the first one, at its place; images stay."""
     texts = [s for s in truth.segments if isinstance(s, Text) and s.text]
     if len({t.text for t in texts}) < 2:
@@ -154,10 +154,10 @@ Control = Callable[[Query, Document, Pool], Document | Skip]
 """From a query, its ground truth and all queries: the answer, or why there is none."""
 
 CONTROLS: Mapping[str, Control] = {
-    f"{PREFIX}shuffled-images": shuffled_images,
+    f"{PREFIX}shuffled-images": shuffle_images,
     f"{PREFIX}no-images": no_images,
     f"{PREFIX}other-answer": other_answer,
-    f"{PREFIX}repeated-text": repeated_text,
+    f"{PREFIX}repeated-text": repeat_text,
 }
 
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from plait.benchmarks.tasks.published import RowGroup, TaskSet, ValidRow, as_asked, task_set
 from plait.benchmarks.tasks.reading.images import ImageCache, from_base64
-from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, shown
-from plait.benchmarks.tasks.reading.sources import load_json, load_table, located
+from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, brief
+from plait.benchmarks.tasks.reading.sources import load_json, load_table, locate
 from plait.generators.document import Document, Image, Query, Text, Turn
 from plait.generators.system import Variant
 from plait.scorers.pairwise.creation import FACTUALITY
@@ -92,9 +92,9 @@ def load(place: str, cache: Path, *, with_images: bool = True) -> TaskSet:
     the file `descriptions.json` beside the TSV; a row without one is a failure. Judges
     are shown the images.
     """
-    found = located(place, ("*.tsv", DESCRIPTIONS))
+    found = locate(place, ("*.tsv", DESCRIPTIONS))
     path = _tsv(found.path)
-    opened = list(_opened(path, ImageCache(cache / NAME)))
+    opened = list(_open(path, ImageCache(cache / NAME)))
     by_index = {row["index"]: images for row, images in opened}
     beside = path.with_name(DESCRIPTIONS)
     texts = load_json(beside, dict, "{index: description}")[0] if beside.is_file() else {}
@@ -107,7 +107,7 @@ def load(place: str, cache: Path, *, with_images: bool = True) -> TaskSet:
         if isinstance(images, RowError):
             raise images
         if isinstance(images, str):
-            raise RowError(Rule.NOT_FOUND, f"no row {shown(value[1])} has images to share")
+            raise RowError(Rule.NOT_FOUND, f"no row {brief(value[1])} has images to share")
         query = _query(Row(row), images, descriptions)
         if not with_images and not query.metadata.get(DESCRIPTION):
             raise RowError(Rule.MISSING_KEY, f"no {DESCRIPTION} in place of the images")
@@ -115,14 +115,14 @@ def load(place: str, cache: Path, *, with_images: bool = True) -> TaskSet:
         return ValidRow(query, {WRITER: Document((Text(answer),))} if answer else {})
 
     name = NAME if with_images else f"{NAME}-text"
-    prompt = as_asked if with_images else described
+    prompt = as_asked if with_images else describe
     return task_set(name, place, found, [path], opened, make, _group, prompt=prompt)
 
 
 load_text_only = partial(load, with_images=False)
 
 
-def described(sample: Query, variant: Variant) -> tuple[Turn, ...]:
+def describe(sample: Query, variant: Variant) -> tuple[Turn, ...]:
     """Return the question with a description in place of its images."""
     return text_only(sample).turns
 
@@ -136,7 +136,7 @@ def _tsv(path: Path) -> Path:
     return files[0]
 
 
-def _opened(path: Path, cache: ImageCache) -> Iterator[Opened]:
+def _open(path: Path, cache: ImageCache) -> Iterator[Opened]:
     """Yield the rows of the TSV, with their images put into the cache."""
     for row in load_table(path, REQUIRED, "\t"):
         try:
@@ -157,7 +157,7 @@ def _query(row: Row, images: tuple[Image, ...], descriptions: Mapping[str, str])
     index = row.id("index")
     task = row.text("task_name")
     if task not in CATEGORY_OF:
-        raise RowError(Rule.CATEGORY, f"no category has the task {shown(task)}")
+        raise RowError(Rule.CATEGORY, f"no category has the task {brief(task)}")
     question = row.said("question")
     preference, factuality = _criteria(row.text("criteria"))
     about = {k: v for k, v in row.values.items() if k not in _READ and v}
@@ -191,7 +191,7 @@ def _criteria(cell: str) -> tuple[str, str]:
     for name, text in criteria.items():
         kinds["subjective" in str(name).lower()] = str(text)
     if not kinds[True].strip():
-        raise RowError(Rule.MISSING_KEY, f"no subjective criteria in {shown(cell)}")
+        raise RowError(Rule.MISSING_KEY, f"no subjective criteria in {brief(cell)}")
     return kinds[True], kinds[False]
 
 
@@ -206,5 +206,5 @@ def images_of(cell: str, cache: ImageCache) -> Images:
         return cell
     listed = _literal(cell) if cell.startswith("[") else [cell]
     if not listed or not all(isinstance(text, str) for text in listed):
-        raise RowError(Rule.WRONG_TYPE, f"image is not a list of strings: {shown(cell)}")
+        raise RowError(Rule.WRONG_TYPE, f"image is not a list of strings: {brief(cell)}")
     return tuple(cache.add(from_base64(text, "image")) for text in listed)

@@ -15,11 +15,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from plait.benchmarks.tasks.published import RowGroup, TaskSet, stated, task_set
+from plait.benchmarks.tasks.published import RowGroup, TaskSet, task_set, text_of
 from plait.benchmarks.tasks.reading.images import ImageFolder, image_paths
 from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, of_type
-from plait.benchmarks.tasks.reading.sources import load_rows, located
-from plait.generators.content import joined
+from plait.benchmarks.tasks.reading.sources import load_rows, locate
+from plait.generators.content import join_texts
 from plait.generators.document import Content, Document, Image, Query, Text, Turn
 from plait.scorers.judging.rubrics import RUBRIC
 
@@ -36,7 +36,7 @@ def load(place: str, cache: Path) -> TaskSet:
     The category is the task, and answers are judged by MMIE's rubric of stories. Raises
     TaskError where there is none.
     """
-    found = located(place, (DATA, f"{IMAGES}/**"))
+    found = locate(place, (DATA, f"{IMAGES}/**"))
     file = found.file(DATA)
     values = load_rows(file)[0]
     images = ImageFolder(file.parent / IMAGES, cache, found.also)
@@ -46,7 +46,7 @@ def load(place: str, cache: Path) -> TaskSet:
         return _query(value[0], Row.of(value[1]), images)
 
     def group(value: tuple[int, Any]) -> RowGroup:
-        return RowGroup(str(value[0]), stated(value[1], "task_name"))
+        return RowGroup(str(value[0]), text_of(value[1], "task_name"))
 
     rows = enumerate(values)
     licence = "Apache-2.0"
@@ -89,4 +89,4 @@ def _content(text: str, images: list[Image]) -> tuple[Content, list[Image]]:
         said = piece.replace(_BEGIN, "").strip()
         segments.append(Text(said.removeprefix(".").strip()))
         segments += images[i : i + 1] if i < len(pieces) - 1 else []
-    return joined(segments), images[len(pieces) - 1 :]
+    return join_texts(segments), images[len(pieces) - 1 :]

@@ -21,8 +21,8 @@ from plait.benchmarks.tasks.published import (
     task_set,
 )
 from plait.benchmarks.tasks.reading.images import ImageFolder, image_paths
-from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, of_type, shown
-from plait.benchmarks.tasks.reading.sources import load_any_rows, load_lines, located
+from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, brief, of_type
+from plait.benchmarks.tasks.reading.sources import load_any_rows, load_lines, locate
 from plait.generators.document import Content, Document, Image, Query, Text, Turn
 from plait.scorers.judging.isg import BLOCK, IMAGE, LAST
 
@@ -57,7 +57,7 @@ def load(place: str, cache: Path) -> TaskSet:
 
     Raises TaskError where there is none, and for a line that is not JSON.
     """
-    found = located(place, (f"**/{DATA}", "**/images/*"))
+    found = locate(place, (f"**/{DATA}", "**/images/*"))
     file = found.file(DATA, f"ISG_eval/{DATA}")
     values = load_lines(file)
     images = ImageFolder(file.parent, cache, found.also)
@@ -110,7 +110,7 @@ def _content(row: Row, key: str, images: ImageFolder) -> Content:
     content = list[Text | Image]()
     for part in row.rows(key):
         if (kind := part.text("type")) not in ("text", "image"):
-            detail = f"{part.path('type')} must be text or image, not {shown(kind)}"
+            detail = f"{part.path('type')} must be text or image, not {brief(kind)}"
             raise RowError(Rule.WRONG_TYPE, detail)
         what = part.text("path" if "path" in part.values else "content")
         content.append(Text(what) if kind == "text" else _image(what, images))

@@ -15,12 +15,12 @@ from plait.benchmarks.tasks.published import (
     RowGroup,
     TaskSet,
     add_answer,
-    stated,
     task_set,
+    text_of,
 )
 from plait.benchmarks.tasks.reading.images import ImageFolder, image_paths
 from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError
-from plait.benchmarks.tasks.reading.sources import load_rows, located
+from plait.benchmarks.tasks.reading.sources import load_rows, locate
 from plait.generators.document import Document, Query, Text, Turn
 from plait.scorers.pairwise.mllm_bench import QUESTION_TYPE
 
@@ -33,14 +33,14 @@ def load(place: str, cache: Path) -> TaskSet:
 
     Raises TaskError where there is no readable `data/questions.json`.
     """
-    found = located(place, ("data/**",))
+    found = locate(place, ("data/**",))
     root = found.path
     if not (root / QUESTIONS).is_file():
         raise TaskError(f"{root} has no {QUESTIONS}: give a checkout of MLLM-Bench")
     values, _ = load_rows(root / QUESTIONS)
     images = ImageFolder(root, cache, found.also)
     images.check_all(image_paths(values))
-    answers, unread = _published(root / "data")
+    answers, unread = _read_published(root / "data")
     read = [p for p in _answer_files(root / "data") if p.name not in unread]
     return task_set(
         NAME,
@@ -57,7 +57,7 @@ def load(place: str, cache: Path) -> TaskSet:
 
 def _group(value: Any) -> RowGroup:
     meta = value.get("meta") if isinstance(value, dict) else None
-    groups = (stated(meta, key) for key in ("level", "capability"))
+    groups = (text_of(meta, key) for key in ("level", "capability"))
     return RowGroup(RowGroup.of(value, "id", numbers=True).id, *groups)
 
 
@@ -86,7 +86,7 @@ def _answer_files(folder: Path) -> list[Path]:
     return [p for p in sorted(folder.glob("*.json")) if p.name != QUESTIONS.name]
 
 
-def _published(folder: Path) -> tuple[dict[str, dict[str, Answer]], dict[str, str]]:
+def _read_published(folder: Path) -> tuple[dict[str, dict[str, Answer]], dict[str, str]]:
     """Return answers by model and id, and by name of file why it holds none."""
     answers = dict[str, dict[str, Answer]]()
     unread = dict[str, str]()

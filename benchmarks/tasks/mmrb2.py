@@ -13,8 +13,8 @@ from typing import Any
 
 from plait.benchmarks.tasks.published import PREFIX, RowGroup, TaskSet, ValidRow, task_set
 from plait.benchmarks.tasks.reading.images import ImageFolder, image_paths
-from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, of_type, shown
-from plait.benchmarks.tasks.reading.sources import load_listed, located
+from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, brief, of_type
+from plait.benchmarks.tasks.reading.sources import load_listed, locate
 from plait.generators.document import Content, Document, Image, Query, Text, Turn
 from plait.scorers.judging.rubrics import RUBRIC
 
@@ -37,7 +37,7 @@ def load(place: str, cache: Path) -> TaskSet:
     Raises TaskError where there is none, and for a file without a list of pairs.
     """
     names = [f"{split}.json" for split in SPLITS]
-    found = located(place, [*names, "*images/*"])
+    found = locate(place, [*names, "*images/*"])
     hint = ": build them with benchmark/build_from_hf.py of MMRB2"
     files = found.files(names, hint)
     values = [(file.stem, value) for file in files for value in load_listed(file, "pairs")]
@@ -60,7 +60,7 @@ def _pair(split: str, row: Row, images: ImageFolder) -> ValidRow:
     question = _content(row, "prompt_content", images)
     given = {side: row.object(f"response_{side.lower()}") for side in SIDES}
     if (chosen := row.text("chosen")) not in SIDES:
-        raise RowError(Rule.CATEGORY, f"chosen is {shown(chosen)}; it must be A or B")
+        raise RowError(Rule.CATEGORY, f"chosen is {brief(chosen)}; it must be A or B")
     generators = {GENERATOR.format(s): own.text("model_name") for s, own in given.items()}
     query = Query(
         id=row.id(),
@@ -83,7 +83,7 @@ def _content(row: Row, key: str, images: ImageFolder) -> Content:
     for part in row.list(key):
         if not (isinstance(part, list) and len(part) == 2 and part[0] in ("text", "image")):
             rule = "must be a text or an image and what it holds"
-            raise RowError(Rule.WRONG_TYPE, f"a part of {key} {rule}, not {shown(part)}")
+            raise RowError(Rule.WRONG_TYPE, f"a part of {key} {rule}, not {brief(part)}")
         what = of_type(part[1], str, f"a part of {key}")
         if part[0] == "image":
             segments.append(images.image(what))

@@ -17,8 +17,8 @@ from typing import Any
 
 from plait.benchmarks.tasks.published import Answer, RowGroup, TaskSet, task_set
 from plait.benchmarks.tasks.reading.images import ImageFolder, file_name, image_paths
-from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, shown
-from plait.benchmarks.tasks.reading.sources import load_json, load_lines, located
+from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, brief
+from plait.benchmarks.tasks.reading.sources import load_json, load_lines, locate
 from plait.generators.base import Failure, Fault
 from plait.generators.content import empty
 from plait.generators.document import Content, Document, Image, Query, Text, Turn
@@ -40,7 +40,7 @@ def load(place: str, cache: Path) -> TaskSet:
 
     Raises TaskError where there is none, and for a line that is not JSON.
     """
-    found = located(place, (f"**/{DATA}", "**/images/**", f"**/*{_OUTPUT}/*"))
+    found = locate(place, (f"**/{DATA}", "**/images/**", f"**/*{_OUTPUT}/*"))
     file = found.file(*(str(Path(folder, DATA)) for folder in _FOLDERS))
     values = load_lines(file)
     images = ImageFolder(file.parent, cache, found.also)
@@ -169,7 +169,7 @@ def _answers(
         rows = files[path]
         try:
             if len(rows) != 1 or not isinstance(rows[0], dict):
-                said = rows[0] if isinstance(rows[0], str) else shown(rows)
+                said = rows[0] if isinstance(rows[0], str) else brief(rows)
                 raise RowError(Rule.WRONG_TYPE, f"not one object: {said}")
             items = _items(Row.of(rows[0]), 1, "output")
             answers[path.stem] = Document(_content(items, image, (_IMAGE,)))

@@ -25,7 +25,7 @@ from plait.benchmarks.tasks.reading.columns import (
     Columns,
     DataReading,
 )
-from plait.benchmarks.tasks.reading.content import ContentReader, is_chat, parsed_content
+from plait.benchmarks.tasks.reading.content import ContentReader, is_chat, parse_content
 from plait.benchmarks.tasks.reading.files import FileRow
 from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, id_text, is_id
 from plait.generators.base import Failure, Fault
@@ -113,7 +113,7 @@ class _Answers:
         images = self.reader.images(self.columns.value(own, "images"), "images")
         if value is None and not images:
             raise RowError(Rule.EMPTY, f"{name} is empty, and there are no images")
-        found = parsed_content(value, in_table=self.in_table or name.lower() in MESSAGES)
+        found = parse_content(value, in_table=self.in_table or name.lower() in MESSAGES)
         if is_chat(found):
             turns = self.reader.turns(found, images, name)
             said = [turn.content for turn in turns if turn.role == "assistant"]

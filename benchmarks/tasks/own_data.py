@@ -41,8 +41,8 @@ from plait.benchmarks.tasks.reading.content import (
     ContentReader,
     is_base64,
     is_chat,
-    parsed,
-    parsed_content,
+    parse,
+    parse_content,
 )
 from plait.benchmarks.tasks.reading.files import (
     SUFFIXES,
@@ -64,12 +64,12 @@ from plait.benchmarks.tasks.reading.rules import (
     RowError,
     Rule,
     TaskError,
+    brief,
     id_text,
     is_id,
     of_type,
-    shown,
 )
-from plait.benchmarks.tasks.reading.sources import FilesAsFound, Located, located
+from plait.benchmarks.tasks.reading.sources import FilesAsFound, Located, locate
 from plait.generators.document import Content, Document, Image, Query, Text, Turn
 from plait.generators.replies import as_bool
 from plait.generators.unicode import trouble
@@ -168,7 +168,7 @@ def find_rows(
     """
     of_queries = meanings is QUERIES
     stated = (reading.columns if of_queries else reading.answer_columns).stated
-    found = located(place, _patterns(reading.files))
+    found = locate(place, _patterns(reading.files))
     files = [found.path]
     left = list[Path]()
     if found.path.is_dir():
@@ -332,7 +332,7 @@ class _Queries:
         value = self.columns.value(own, "question")
         if value is None:
             raise RowError(Rule.EMPTY, f"{name} is empty")
-        asked = parsed_content(value, in_table=self.in_table or name.lower() in MESSAGES)
+        asked = parse_content(value, in_table=self.in_table or name.lower() in MESSAGES)
         images = self._images(own, "images")
         if is_chat(asked):
             turns = self.reader.turns(asked, images, name)
@@ -355,7 +355,7 @@ class _Queries:
         return asked_turns, tuple(s for turn in after for s in turn.content)
 
     def _choices(self, own: Mapping[str, Any]) -> list[str]:
-        value = parsed(self.columns.value(own, "choices"))
+        value = parse(self.columns.value(own, "choices"))
         if value is None:
             return []
         name = self.columns.told["choices"]
@@ -389,7 +389,7 @@ class _Queries:
             known = {"form": LETTER, "truth": letter, "of": len(choices)}
             truth = Document((Text(letter), *images))
             return truth, {KNOWN: json.dumps(known)}
-        found = parsed_content(value, in_table=self.in_table)
+        found = parse_content(value, in_table=self.in_table)
         if is_chat(found):
             raise RowError(Rule.WRONG_TYPE, f"{name} is a chat; give a text or a list")
         content = self.reader.content(found, images, name, images_first=False)
@@ -397,7 +397,7 @@ class _Queries:
 
     def _criteria(self, own: Mapping[str, Any]) -> str | list[Any]:
         """Return the text that is the criteria, or the list of them; RowError."""
-        value = parsed(self.columns.value(own, "criteria"))
+        value = parse(self.columns.value(own, "criteria"))
         if value is None:
             return []
         name = self.columns.told["criteria"]
@@ -417,7 +417,7 @@ class _Queries:
             about: Any = row.values.get("about")
             if about not in (None, *ABOUTS):
                 valid = ", ".join(ABOUTS)
-                detail = f"{row.path('about')} is {shown(about)}; valid are {valid}"
+                detail = f"{row.path('about')} is {brief(about)}; valid are {valid}"
                 raise RowError(Rule.WRONG_TYPE, detail)
             others = {k: v for k, v in row.values.items() if k != key and v is not None}
             made.append({"criterion": row.said(key)} | others)
@@ -435,7 +435,7 @@ class _Queries:
             wanted = as_bool(stated)
             if wanted is None:
                 name = self.columns.told["wants_images"]
-                detail = f"{name} must be true or false, not {shown(stated)}"
+                detail = f"{name} must be true or false, not {brief(stated)}"
                 raise RowError(Rule.WRONG_TYPE, detail)
             return wanted
         if any(isinstance(c, dict) and c.get("about") == "image" for c in criteria):
@@ -498,11 +498,11 @@ def _letter_of(value: Any, choices: Sequence[str], name: str) -> str:
     if found:
         raise RowError(
             Rule.CHOICE,
-            f"{name} {shown(value)} may be the choice {' or '.join(sorted(found))}; "
+            f"{name} {brief(value)} may be the choice {' or '.join(sorted(found))}; "
             "give its letter",
         )
     raise RowError(
         Rule.CHOICE,
-        f"{name} {shown(value)} is neither a letter to {letters[-1]}, nor the text of a "
+        f"{name} {brief(value)} is neither a letter to {letters[-1]}, nor the text of a "
         f"choice, nor its index from 0 to {len(choices) - 1} as a number",
     )

@@ -33,7 +33,7 @@ from plait.benchmarks.tasks.reading.files import (
     rows_of_value,
 )
 from plait.benchmarks.tasks.reading.rules import Row, RowError, TaskError, of_type
-from plait.benchmarks.tasks.reading.sources import FilesAsFound, located, read_text
+from plait.benchmarks.tasks.reading.sources import FilesAsFound, locate, read_text
 from plait.benchmarks.tasks.reading.tables import table_of
 from plait.generators.document import Query
 
@@ -53,7 +53,7 @@ def load(place: str, cache: Path) -> TaskSet:
 
     Raises TaskError for a file of another kind, and for a table without prompts.
     """
-    found = located(place, ("*.jsonl", "*.txt"))
+    found = locate(place, ("*.jsonl", "*.txt"))
     path = found.path
     if not path.is_file():
         raise TaskError(f"prompts:FILE is a file, unlike {path}")

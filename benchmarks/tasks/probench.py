@@ -18,12 +18,12 @@ from plait.benchmarks.tasks.published import (
     RowGroup,
     TaskSet,
     ValidRow,
-    stated,
     task_set,
+    text_of,
 )
 from plait.benchmarks.tasks.reading.images import ImageCache, ImageFolder, images_of
-from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, shown
-from plait.benchmarks.tasks.reading.sources import located, parquet_files, parquet_rows
+from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, brief
+from plait.benchmarks.tasks.reading.sources import locate, parquet_files, parquet_rows
 from plait.generators.document import Content, Document, Image, Query, Text, Turn
 from plait.scorers.pairwise.probench import TRACK, TRACKS
 
@@ -39,7 +39,7 @@ def load(place: str, cache: Path) -> TaskSet:
     Images are unpacked once, under `cache`. Raises TaskError where there are no
     readable Parquet files.
     """
-    found = located(place, ("*.parquet", "**/*.parquet"))
+    found = locate(place, ("*.parquet", "**/*.parquet"))
     paths = parquet_files(found.path, "train")
     images = ImageFolder(found.folder, cache, found.also)
     kept = ImageCache(cache / NAME)
@@ -52,7 +52,7 @@ def load(place: str, cache: Path) -> TaskSet:
 
 def _group(row: Any) -> RowGroup:
     own = RowGroup.of(row, "uuid", "chat_type")
-    field = stated(row.get("category"), "question_category")
+    field = text_of(row.get("category"), "question_category")
     return RowGroup(own.id, own.category if own.category in TRACKS else UNKNOWN, field)
 
 
@@ -65,7 +65,7 @@ def _valid(row: Row, files: ImageFolder, kept: ImageCache) -> ValidRow:
     track = row.text("chat_type")
     if track not in TRACKS:
         valid = ", ".join(TRACKS)
-        raise RowError(Rule.CATEGORY, f"chat_type is {shown(track)}; valid are {valid}")
+        raise RowError(Rule.CATEGORY, f"chat_type is {brief(track)}; valid are {valid}")
     about = {
         **_texts(row.values.get("category")),
         **_texts(row.values.get("challenge")),
@@ -107,7 +107,7 @@ def _turns(row: Row, images: tuple[Image, ...]) -> list[Turn]:
         elif speaker == "gpt":
             turns.append(Turn("assistant", (Text(text),)))
         else:
-            detail = f"{turn.path('from')} is {shown(speaker)}; valid are human, gpt"
+            detail = f"{turn.path('from')} is {brief(speaker)}; valid are human, gpt"
             raise RowError(Rule.SPEAKER, detail)
     return turns
 

@@ -18,10 +18,10 @@ from plait.benchmarks.tasks.reading.rules import (
     RowError,
     Rule,
     TaskError,
+    brief,
     of_type,
-    shown,
 )
-from plait.benchmarks.tasks.reading.sources import Located, load_table, located, read_text
+from plait.benchmarks.tasks.reading.sources import Located, load_table, locate, read_text
 from plait.generators.document import Query, Text, Turn
 from plait.generators.numerals import number_of
 from plait.scorers.vqa.dpg import FIRST_ROW, PROPOSITIONS
@@ -62,7 +62,7 @@ def load_geneval2(place: str, cache: Path) -> TaskSet:
     Categories are the number of atoms of a prompt, 3 to 10. The layout is that of
     facebookresearch/GenEval2@a6e82d2, whose data may not be used commercially.
     """
-    found = located(place, (f"**/{GENEVAL2_FILE}",))
+    found = locate(place, (f"**/{GENEVAL2_FILE}",))
     return _of_lines("geneval2", place, found, [_file(found, GENEVAL2_FILE)], _atoms)
 
 
@@ -72,7 +72,7 @@ def load_dpg(place: str, cache: Path) -> TaskSet:
     The layout is that of TencentQQGYLab/ELLA@025f650. Raises TaskError where the file has
     other columns.
     """
-    found = located(place, (f"**/{DPG_FILE}",))
+    found = locate(place, (f"**/{DPG_FILE}",))
     path = _file(found, DPG_FILE)
     by_item = groupby(load_table(path, sorted(_DPG_COLUMNS)), lambda row: row["item_id"])
     items = [DpgItem(i == 0, id, list(rows)) for i, (id, rows) in enumerate(by_item)]
@@ -89,7 +89,7 @@ def load_compbench(place: str, cache: Path) -> TaskSet:
     Of a folder the files `CATEGORY_val.txt` are read, one prompt a line, as models are
     compared by (Karine-Huang/T2I-CompBench@1b70949). Raises TaskError without such files.
     """
-    found = located(place, (f"**/*{_VALIDATION}.txt",))
+    found = locate(place, (f"**/*{_VALIDATION}.txt",))
     folder = found.path
     if folder.is_file():
         paths = [folder]
@@ -98,7 +98,7 @@ def load_compbench(place: str, cache: Path) -> TaskSet:
         paths = sorted((inner if inner.is_dir() else folder).glob(f"*{_VALIDATION}.txt"))
     if not paths:
         raise TaskError(f"{folder} holds no files CATEGORY{_VALIDATION}.txt")
-    return _of_lines("t2i-compbench", place, found, paths, _categorised)
+    return _of_lines("t2i-compbench", place, found, paths, _query_of_category)
 
 
 def _file(found: Located, name: str) -> Path:
@@ -156,7 +156,7 @@ def _atoms(line: Line) -> Query:
     atoms = []
     for i, (pair, skill) in enumerate(zip(asked, skills, strict=True)):
         if len(of_type(pair, list, f"vqa_list[{i}]")) != 2:
-            raise RowError(Rule.WRONG_TYPE, f"vqa_list[{i}] is {shown(pair)}, not a pair")
+            raise RowError(Rule.WRONG_TYPE, f"vqa_list[{i}] is {brief(pair)}, not a pair")
         atoms.append([of_type(t, str, f"text of atom {i}") for t in (*pair, skill)])
     category = f"{row.get('atom_count', int)} atoms"
     metadata = {ATOMS: json.dumps(atoms)}
@@ -184,11 +184,11 @@ def _numbers(text: str, column: str) -> list[int]:
     numbers = [number_of(part) for part in text.split(",")]
     whole = [int(n) for n in numbers if n is not None and n.is_integer()]
     if len(whole) < len(numbers):
-        detail = f"{column} is {shown(text)}, no numbers with commas between them"
+        detail = f"{column} is {brief(text)}, no numbers with commas between them"
         raise RowError(Rule.WRONG_TYPE, detail)
     return whole
 
 
-def _categorised(line: Line) -> Query:
+def _query_of_category(line: Line) -> Query:
     category = line.file.removesuffix(_VALIDATION)
     return prompt_query(f"{category}-{line.number:03d}", line.text, category)

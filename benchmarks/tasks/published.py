@@ -18,10 +18,10 @@ from plait.benchmarks.tasks.reading.rules import (
     Row,
     RowError,
     Rule,
+    brief,
     id_text,
     is_id,
     of_type,
-    shown,
 )
 from plait.benchmarks.tasks.reading.sources import Located, digest_of
 from plait.benchmarks.tasks.row_tables import IdTable
@@ -33,8 +33,8 @@ from plait.generators.document import (
     Query,
     Text,
     Turn,
-    changed,
     parts_of,
+    replace_parts,
 )
 from plait.generators.names import unknown
 from plait.generators.spool import Spool
@@ -99,11 +99,11 @@ class RowGroup(NamedTuple):
     ) -> RowGroup:
         """Return what a row has under these keys; with `numbers`, ids may be numbers."""
         own = id_text(row.get(id), numbers) if isinstance(row, Mapping) else None
-        groups = (stated(row, key) for key in (category, field))
+        groups = (text_of(row, key) for key in (category, field))
         return cls(own if is_id(own) else None, *groups)
 
 
-def stated(row: Any, key: str) -> str:
+def text_of(row: Any, key: str) -> str:
     """Return a string of a row that may break any rule; UNKNOWN where it has none."""
     text = row.get(key) if isinstance(row, Mapping) else None
     return text if isinstance(text, str) and text else UNKNOWN
@@ -134,7 +134,7 @@ class TaskRows(NamedTuple):
     """Malformed rows by the rule they break."""
 
 
-def gathered(
+def gather(
     values: Iterable[V],
     make: Callable[[V], Query | ValidRow],
     known: Callable[[V], RowGroup],
@@ -143,7 +143,8 @@ def gathered(
     """Make queries of `values`; one that breaks a rule becomes a failure, the others run.
 
     `make` raises RowError, `known` gives what can be told of any value. Of values with the
-    same id only the first is used, and of `answers` those to the queries (`lost_answer`).
+    same id only the first is used, and of `answers` those to the queries (see
+    `failure_of_lost_answers`).
     """
     queries = Spool[Query | Malformed]("queries")
     places = Spool[str]("places of rows")
@@ -154,7 +155,9 @@ def gathered(
     refused = 0
     fields = dict[str, None]()
     claims = _Claims(places)
-    lost = {writer: lost_answer(by_id, writer) for writer, by_id in answers.items()}
+    lost = {
+        writer: failure_of_lost_answers(by_id, writer) for writer, by_id in answers.items()
+    }
     for i, value in enumerate(values):
         group = known(value)
         places.append(group.place or f"row {i}")
@@ -164,7 +167,7 @@ def gathered(
             if query.id != group.id:
                 claims.add(query.id)
         except RowError as error:
-            row: Query | Malformed = malformed(i, group, error)
+            row: Query | Malformed = malformed_row(i, group, error)
             broken[error.rule.value] += 1
             query = error.released
             own = {}
@@ -225,7 +228,7 @@ def add_answer(answers: dict[str, Answer], id: str, given: Answer, again: str) -
         answers[id] = Failure(again, Fault.BAD_INPUT)
 
 
-def lost_answer(answers: Mapping[str, Answer], source: str) -> Failure | None:
+def failure_of_lost_answers(answers: Mapping[str, Answer], source: str) -> Failure | None:
     """Return what queries without an answer have, where a row without an id may hold it.
 
     `source` names what the answers were read from.
@@ -268,7 +271,7 @@ class _Claims:
             raise RowError(Rule.DUPLICATE, detail)
 
 
-def malformed(row: int, group: RowGroup, error: RowError) -> Malformed:
+def malformed_row(row: int, group: RowGroup, error: RowError) -> Malformed:
     """Return the failure in place of row `row` (from 0): it names place, rule and value."""
     place = group.place or f"row {row}"
     name = f"{place} ({group.id})" if group.id else place
@@ -288,19 +291,19 @@ def unicode_only(query: Query | Malformed, row: int) -> Query | Malformed:
 
     def check(text: str) -> str:
         if wrong := trouble(text):
-            raise RowError(Rule.NOT_UNICODE, f"{shown(text)} has {wrong}")
+            raise RowError(Rule.NOT_UNICODE, f"{brief(text)} has {wrong}")
         return text
 
     if not any(map(trouble, parts_of(query, str))):
         return query
     try:
-        changed(query, str, check)
+        replace_parts(query, str, check)
     except RowError as error:
         id, *known = (
             text if text.isprintable() else None
             for text in (query.id, query.category, query.field)
         )
-        return malformed(row, RowGroup(id, *(text or UNKNOWN for text in known)), error)
+        return malformed_row(row, RowGroup(id, *(text or UNKNOWN for text in known)), error)
     return query
 
 
@@ -348,12 +351,12 @@ def task_set(
     fields: Sequence[str] | None = None,
     **about: Any,
 ) -> TaskSet:
-    """Return the task set of the `values` in `files`, as `gathered` makes queries of them.
+    """Return the task set of the `values` in `files`, as `gather` makes queries of them.
 
     `about` is what else the manifest says. Without `fields`, they are those that occur, in
     their order.
     """
-    rows = gathered(values, make, known, answers)
+    rows = gather(values, make, known, answers)
     counts = {writer: len(by_id) for writer, by_id in rows.answers.items()}
     return TaskSet(
         name=name,
@@ -380,7 +383,7 @@ def is_published(name: str) -> bool:
     return name.startswith(PREFIX)
 
 
-def published(name: str, task: TaskSet) -> System:
+def system_of_writer(name: str, task: TaskSet) -> System:
     """Return the system `published:WRITER`; UsageError names the valid ones."""
     valid = {f"{PREFIX}{writer}": answers for writer, answers in task.answers.items()}
     if name not in valid:

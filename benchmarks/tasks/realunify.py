@@ -16,8 +16,8 @@ from typing import Any
 
 from plait.benchmarks.tasks.published import RowGroup, TaskSet, task_set
 from plait.benchmarks.tasks.reading.images import ImageFolder, image_paths
-from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, shown
-from plait.benchmarks.tasks.reading.sources import load_rows, located
+from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, brief
+from plait.benchmarks.tasks.reading.sources import load_rows, locate
 from plait.generators.document import Content, Document, Query, Text, Turn
 from plait.scorers.answers import KNOWN, LETTER
 from plait.scorers.judging.criteria import ABOUTS
@@ -31,7 +31,7 @@ def load(place: str, cache: Path) -> TaskSet:
 
     The category is the task, the field GEU or UEG. Raises TaskError where there is none.
     """
-    found = located(place, (*FILES, "image/**"))
+    found = locate(place, (*FILES, "image/**"))
     paths = found.files(FILES)
     images = ImageFolder(found.folder, cache, found.also)
     values = [(path.name[:3], row) for path in paths for row in load_rows(path)[0]]
@@ -81,6 +81,6 @@ def _choices(row: Row) -> tuple[dict[str, str], Document]:
     letters = [chr(ord("A") + i) for i in range(len(options))]
     if truth not in letters:
         valid = ", ".join(letters)
-        raise RowError(Rule.CATEGORY, f"answer is {shown(truth)}, not one of {valid}")
+        raise RowError(Rule.CATEGORY, f"answer is {brief(truth)}, not one of {valid}")
     known = {"form": LETTER, "truth": truth, "of": len(options)}
     return {KNOWN: json.dumps(known)}, Document((Text(truth),))

@@ -22,13 +22,13 @@ from plait.benchmarks.tasks.published import UNKNOWN, TaskSet, unicode_only
 from plait.benchmarks.tasks.reading.columns import AS_NAMED, DataReading
 from plait.benchmarks.tasks.reading.images import default_folder
 from plait.benchmarks.tasks.reading.rules import Rule, TaskError
-from plait.generators.base import imported
+from plait.generators.base import import_target
 from plait.generators.catalogue import Named, find, forms, is_custom, prefix_of
 from plait.generators.document import Malformed, Query
 from plait.generators.errors import MissingInput, UsageError
 from plait.generators.spool import keep, select
 
-__all__ = ["TaskError", "TaskSet", "is_function", "limited", "load", "selected"]
+__all__ = ["TaskError", "TaskSet", "is_function", "limit_queries", "load", "select_queries"]
 
 Queries = Sequence[Query | Malformed]
 
@@ -135,7 +135,7 @@ def _read(
 
 def _own(data: str) -> TaskSet:
     try:
-        make: Callable[[], TaskSet] = imported(data)
+        make: Callable[[], TaskSet] = import_target(data)
     except (ModuleNotFoundError, AttributeError) as error:
         raise MissingInput(
             f"data {data!r}: {error}. Prefixes are {', '.join(forms(Named.DATA))}"
@@ -154,7 +154,7 @@ def _own(data: str) -> TaskSet:
     return replace(task, samples=queries, about={**task.about, "malformed": dict(broken)})
 
 
-def limited(queries: Queries, limit: int, seed: int) -> Queries:
+def limit_queries(queries: Queries, limit: int, seed: int) -> Queries:
     """`limit` of `queries`, drawn by `seed` in proportion to the categories, in file order.
 
     Every category has at least one as far as `limit` goes. Which are drawn depends on
@@ -182,7 +182,7 @@ def limited(queries: Queries, limit: int, seed: int) -> Queries:
     return select(queries, np.sort(order[:limit]).tolist())
 
 
-def selected(queries: Queries, ids: Iterable[str]) -> Queries:
+def select_queries(queries: Queries, ids: Iterable[str]) -> Queries:
     """The queries with these ids, in file order; TaskError names ids that do not exist."""
     requested = dict.fromkeys(ids)
     places = array("I")

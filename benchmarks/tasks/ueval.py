@@ -27,10 +27,10 @@ from plait.benchmarks.tasks.reading.images import (
     image_paths,
     images_of,
 )
-from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, of_type, shown
+from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, brief, of_type
 from plait.benchmarks.tasks.reading.sources import (
     load_rows,
-    located,
+    locate,
     parquet_files,
     parquet_rows,
 )
@@ -60,7 +60,7 @@ def load(place: str, cache: Path) -> TaskSet:
     Images are unpacked once, under `cache`. `avg_fixed` weights the eight tasks alike, as
     the published average does. Raises TaskError where there are no readable rows.
     """
-    found = located(place, ("**/*.parquet", "**/*.json"))
+    found = locate(place, ("**/*.parquet", "**/*.json"))
     images = ImageFolder(found.folder, cache, found.also)
     kept = ImageCache(cache / NAME)
     paths = _files(found.path)
@@ -108,10 +108,10 @@ def _query(row: Row, files: ImageFolder, kept: ImageCache) -> Query:
     task = _task(row.values)
     if task not in KIND_OF:
         valid = ", ".join(KIND_OF)
-        raise RowError(Rule.CATEGORY, f"the task is {shown(task)}; valid are {valid}")
+        raise RowError(Rule.CATEGORY, f"the task is {brief(task)}; valid are {valid}")
     kind = row.values.get("question_type") or KIND_OF[task]
     if kind not in ("open", CLOSED):
-        raise RowError(Rule.CATEGORY, f"question_type is {shown(kind)}; open or closed")
+        raise RowError(Rule.CATEGORY, f"question_type is {brief(kind)}; open or closed")
     prompt = row.said("prompt")
     criteria = {about: _criteria(row, f"{about}_rubrics") for about in ABOUTS}
     told = row.values.get(TASK)

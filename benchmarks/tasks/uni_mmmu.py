@@ -27,14 +27,14 @@ from plait.benchmarks.tasks.reading.rules import (
     RowError,
     Rule,
     TaskError,
+    brief,
     of_type,
-    shown,
 )
 from plait.benchmarks.tasks.reading.sources import (
     load_json,
     load_listed,
     load_rows,
-    located,
+    locate,
 )
 from plait.generators.document import Document, Image, Query, Text, Turn
 from plait.scorers.answers import CHOICE, KNOWN, MOVES
@@ -113,7 +113,7 @@ def load(place: str, cache: Path) -> TaskSet:
     The category is the task, the field what is to help what. Raises TaskError where there
     is no task.
     """
-    found = located(place, ("data/**",))
+    found = locate(place, ("data/**",))
     root = found.path / "data" if (found.path / "data").is_dir() else found.path
     rows = list(_rows(root))
     files = list(_files(root))
@@ -199,7 +199,7 @@ def _jigsaw(row: Row, data: _Data) -> Made:
     label = row.get("label", int)
     paths = row.list("candidate_paths")
     if label not in (0, 1) or len(paths) != 2:
-        raise RowError(Rule.CATEGORY, f"label is {shown(label)} of {len(paths)} candidates")
+        raise RowError(Rule.CATEGORY, f"label is {brief(label)} of {len(paths)} candidates")
     panel = row.object("ref_panel").text("ref_image_path")
     labels = ("Reference:", "Candidate 0:", "Candidate 1:")
     cells = (data.image(_JIGSAW, path) for path in (panel, *paths))

@@ -251,7 +251,7 @@ def host_lost(error: Exception, exits: LocalExits | None = None) -> HostLost:
 
 
 @contextlib.contextmanager
-def connected(address: str | None) -> Iterator[RayExecutor]:
+def connect(address: str | None) -> Iterator[RayExecutor]:
     """A connection to the cluster at `address`, or a local one for as long as needed.
 
     With an address the code is shipped: plait's packages and the modules of the user's own
@@ -357,7 +357,7 @@ def _join(address: str | None, *, ship: bool) -> None:
         raise ClusterError(f"no Ray cluster can be used at {where}: {reason}")
     runtime_env: dict[str, Any] = {"env_vars": dict(_QUIET)}
     if ship:
-        runtime_env |= {"py_modules": shipped_modules(), "excludes": ["__pycache__"]}
+        runtime_env |= {"py_modules": modules_to_ship(), "excludes": ["__pycache__"]}
     try:
         ray.init(
             address=address or "auto",
@@ -373,7 +373,7 @@ def _join(address: str | None, *, ship: bool) -> None:
         raise ClusterError(f"no Ray cluster answers at {named!r}: {error}") from error
 
 
-def shipped_modules() -> list[str]:
+def modules_to_ship() -> list[str]:
     """Package folders and files that workers on other nodes need and may not have.
 
     Plait's packages, by name since an installed plait has no folder of its own, and all

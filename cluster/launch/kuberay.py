@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from pathlib import PurePosixPath
 
-from plait.cluster.launch.settings import TEMPLATES, BatchJob, said_by
+from plait.cluster.launch.settings import TEMPLATES, BatchJob, output_of
 from plait.generators.buckets import BucketPath
 from plait.generators.errors import UsageError
 
@@ -52,7 +52,7 @@ def submit(job: BatchJob, config: str) -> str:
     """
     command = ["kubectl", "apply", "-f", "-"]
     else_do = "add --dry-run, and apply what it prints"
-    said_by(command, "the job", else_do, manifest(job, config))
+    output_of(command, "the job", else_do, manifest(job, config))
     here = f"-n {shlex.quote(job.settings.namespace)}"
     pods = f"-l ray.io/originated-from-cr-name={job.name},ray.io/node-type=head"
     return (

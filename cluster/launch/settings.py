@@ -211,7 +211,7 @@ class BatchJob:
         return f"{self.settings.command} {shlex.join(self.arguments)}{shard}"
 
 
-def said_by(command: list[str], what: str, else_do: str, text: str | None = None) -> str:
+def output_of(command: list[str], what: str, else_do: str, text: str | None = None) -> str:
     """Return what a program of the cluster prints, given `text` to read.
 
     Raises:

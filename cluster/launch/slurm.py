@@ -12,7 +12,7 @@ import shlex
 import sys
 from pathlib import Path
 
-from plait.cluster.launch.settings import TEMPLATES, BatchJob, ClusterSettings, said_by
+from plait.cluster.launch.settings import TEMPLATES, BatchJob, ClusterSettings, output_of
 from plait.cluster.run import MADE_VARIABLE
 from plait.generators.errors import UsageError
 
@@ -47,7 +47,7 @@ def submit(job: BatchJob) -> str:
     file = shlex.quote(str(path))
     root = shlex.quote(str(job.root))
     else_do = f"on a machine of the cluster, run sbatch {file}"
-    said = said_by(["sbatch", "--parsable", str(path)], str(path), else_do)
+    said = output_of(["sbatch", "--parsable", str(path)], str(path), else_do)
     number = said.strip().partition(";")[0]
     folder = Path(shlex.quote(str(job.jobs)))
     follow = f"follow  tail -F {_log(folder, f'{number}_*' if job.array else number)}"

@@ -33,7 +33,7 @@ Shares = NDArray[np.float64]
 _Activities = Sequence[tuple[WorkerTrace, Shares]]
 
 
-def traced(root: AnyPath, notice: Callable[[str], None]) -> dict[str, Any]:
+def write_trace(root: AnyPath, notice: Callable[[str], None]) -> dict[str, Any]:
     """Write `trace.json`; return the manifest's entry, empty where a run has no trace.
 
     A run that has made its records is not failed by its trace: `notice` is called with the
@@ -128,10 +128,10 @@ def summarise(session: Session) -> dict[str, Any]:
         "load_hours": float(hours[_LOAD]),
         "stages": uses,
     }
-    return _rounded(summary, 4)
+    return _round(summary, 4)
 
 
-def _rounded(values: dict[str, Any], digits: int) -> dict[str, Any]:
+def _round(values: dict[str, Any], digits: int) -> dict[str, Any]:
     return {k: round(v, digits) if isinstance(v, float) else v for k, v in values.items()}
 
 
@@ -177,4 +177,4 @@ def _use(own: _Activities, bound_s: float, bin_s: float) -> dict[str, Any]:
         "bound_s": bound_s,
         "joules": sum(joules) if joules else None,
     }
-    return _rounded(use, 3)
+    return _round(use, 3)

@@ -27,11 +27,11 @@ from plait.generators.decoding.drafting import (
     Segment,
     Stop,
     Track,
+    ids_penalised,
     pieces_of,
-    seen_by,
 )
 from plait.generators.decoding.payloads import pack
-from plait.generators.decoding.sampling import Sampler, penalised
+from plait.generators.decoding.sampling import Sampler, penalise
 from plait.generators.decoding.streams import Streams
 from plait.generators.document import Image, ImageRequest, Request, Text
 
@@ -202,8 +202,8 @@ class AnoleDraft(InterleavedDraft[AnoleTrack]):
         banned = [not record.track.may_begin_image for record in records]
         mask = torch.tensor(banned, device=self.device)
         permitted[:, self._begin_column].masked_fill_(mask, -torch.inf)
-        known = seen_by(records)[:, self._text_ids]
-        lowered = penalised(permitted, known, self.settings.repetition_penalty)
+        known = ids_penalised(records)[:, self._text_ids]
+        lowered = penalise(permitted, known, self.settings.repetition_penalty)
         return self._sampled(self.text, lowered, records, self._text_ids)
 
     def _image_tokens(self, records: list[_Record], logits: Tensor) -> dict[_Record, int]:

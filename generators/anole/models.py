@@ -30,15 +30,15 @@ from plait.generators.decoding.steering import steer, toy_byte_level
 from plait.generators.errors import CheckpointError
 from plait.generators.loading.files import (
     Files,
-    configured,
+    config_of_class,
     count,
-    divided,
+    divide,
     in_pickle,
     read_json,
+    read_stored,
     read_tokenizer,
     section,
     shape_of,
-    stored_tensors,
 )
 from plait.generators.loading.strict import (
     Layout,
@@ -47,9 +47,9 @@ from plait.generators.loading.strict import (
     empty_model,
     fill,
     identical,
-    randomised,
-    renamed,
-    revived,
+    randomise,
+    rebuild_rotary,
+    rename,
     same,
 )
 from plait.generators.settings import ModelSettings
@@ -186,7 +186,7 @@ def load_language(weights: Weights, settings: AnoleDraftSettings) -> AnoleLangua
     stored, layout = checkpoint.language(model.state_dict(), config)
     put = partial(fill, device=device, dtype=dtype, tolerated=("rope.freqs",))
     put(model, stored, layout, source=checkpoint.source)
-    revived(model, config, device)
+    rebuild_rotary(model, config, device)
     return AnoleLanguage(model, tokenizer, vocabulary)
 
 
@@ -205,7 +205,7 @@ def load_codec(weights: Weights, settings: ModelSettings) -> Codec:
         put |= {"source": f"VQ model of {checkpoint.source}", "tolerated": ("loss",)}
         fill(vq, checkpoint.vq_tensors(), layout, **put)
     else:
-        randomised(vq, seed=_SEED, **put)
+        randomise(vq, seed=_SEED, **put)
         with torch.no_grad():
             # Random activations are larger than trained ones: most pixels would be clamped.
             vq.decoder.conv_out.weight *= 0.3
@@ -233,9 +233,7 @@ def taming_layout(names: Iterable[str], levels: int, prefix: str = "") -> Layout
     """Return the layout of a VQ checkpoint for the parameters `names` of a `VQModel`."""
     # taming counts the decoder's levels from the full resolution down, diffusers up.
     flipped = lambda m: f"decoder.up.{levels - 1 - int(m[1])}"  # noqa: E731
-    stored = {
-        n: re.sub(r"^decoder\.up\.(\d+)", flipped, renamed(n, _TAMING)) for n in names
-    }
+    stored = {n: re.sub(r"^decoder\.up\.(\d+)", flipped, rename(n, _TAMING)) for n in names}
     return {prefix + theirs: _vq_place(ours) for ours, theirs in stored.items()}
 
 
@@ -341,7 +339,7 @@ class AnoleCheckpoint:
         source = f"config.json of {self.source}"
         stored = section(self.config, "vq_config", source)
         # Files may leave out what equals transformers' defaults.
-        vq = configured("ChameleonVQVAEConfig", stored, f"vq_config in {source}")
+        vq = config_of_class("ChameleonVQVAEConfig", stored, f"vq_config in {source}")
         values: Mapping[str, Any] = vq.to_dict()
         return values
 
@@ -354,11 +352,13 @@ class AnoleCheckpoint:
     def language_config(self) -> Any:
         """Return the language model's `ChameleonConfig`."""
         count(self.config, "vocab_size", f"config.json of {self.source}")
-        return configured("ChameleonConfig", self.config, f"config.json of {self.source}")
+        return config_of_class(
+            "ChameleonConfig", self.config, f"config.json of {self.source}"
+        )
 
     def language(self, names: Iterable[str], config: Any) -> tuple[Stored, Layout]:
         """Return the language model's tensors, and where its parameters `names` are."""
-        stored = stored_tensors(self.files, lambda name: not name.startswith(VQ_PREFIX))
+        stored = read_stored(self.files, lambda name: not name.startswith(VQ_PREFIX))
         return stored, identical(names)
 
     def vq_tensors(self) -> Stored:
@@ -367,7 +367,7 @@ class AnoleCheckpoint:
         No shard without any of them is read or downloaded.
         """
         prefix = self._prefix
-        stored = stored_tensors(self.files, lambda name: name.startswith(prefix))
+        stored = read_stored(self.files, lambda name: name.startswith(prefix))
         return ((name.removeprefix(prefix), tensor) for name, tensor in stored)
 
 
@@ -406,7 +406,7 @@ class MetaAnole(AnoleCheckpoint):
         source = f"{_PARAMS} of {self.source}"
         rows, width = self._shape("tok_embeddings.weight")
         heads = count(params, "n_heads", source)
-        divided(width, heads, f"n_heads is {heads}", source)
+        divide(width, heads, f"n_heads is {heads}", source)
         theta = params.get("rope_theta", 10_000.0)
         fields = {
             "vocab_size": rows,
@@ -422,7 +422,7 @@ class MetaAnole(AnoleCheckpoint):
             "vocabulary_map": self.tokenizer().get_vocab(with_added_tokens=True),
             "vq_config": dict(self.vq_config),
         }
-        return configured("ChameleonConfig", fields, source)
+        return config_of_class("ChameleonConfig", fields, source)
 
     def _params(self) -> dict[str, Any]:
         path = self.files.need(_PARAMS)
@@ -491,8 +491,8 @@ def random_language(
     vocabulary = AnoleVocabulary.of(ids)
     config = random_config(sizes, ids)
     model = language_model(config)
-    randomised(model, device=device, dtype=dtype, seed=_SEED)
-    revived(model, config, device)
+    randomise(model, device=device, dtype=dtype, seed=_SEED)
+    rebuild_rotary(model, config, device)
     words = vocabulary.text if sizes["vocabulary"] else BYTE_LEVEL.ids(tokenizer)
     marks = (vocabulary.begin_image, vocabulary.eos)
     steer(
@@ -508,7 +508,7 @@ def random_language(
 def random_config(sizes: Mapping[str, Any], ids: Mapping[str, int]) -> Any:
     """Return the `ChameleonConfig` of an architecture for a vocabulary of name -> id."""
     named = {"vocab_size": len(ids), "vocabulary_map": dict(ids), "vq_config": sizes["vq"]}
-    return configured("ChameleonConfig", sizes["language"] | named, "anole.json")
+    return config_of_class("ChameleonConfig", sizes["language"] | named, "anole.json")
 
 
 _SPECIALS = (BOS, "<pad>", EOS, "<unk>")

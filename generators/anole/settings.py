@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from plait.generators.architectures import cache_gib, stored
+from plait.generators.architectures import cache_gib, read_config
 from plait.generators.base import Kind, Weights
 from plait.generators.diffusion.flops import DECODER_FLOPS_PER_PIXEL
-from plait.generators.natives import assembled
+from plait.generators.natives import assemble
 from plait.generators.settings import ModelSettings, unkeyed
 from plait.generators.system import System
 from plait.generators.work import (
@@ -23,7 +23,7 @@ from plait.generators.work import (
     FigureRange,
     Work,
     answer_tokens,
-    drawn,
+    usage_of_drawing,
 )
 
 PUBLISHED = "leloy/Anole-7b-v0.1-hf"
@@ -73,7 +73,7 @@ class AnoleDraftSettings(ModelSettings):
 
     def _work(self) -> Work:
         """From a short text with one image to one with all; images take three streams."""
-        most = self.context or stored("anole")["language"]["max_position_embeddings"]
+        most = self.context or read_config("anole")["language"]["max_position_embeddings"]
         text = answer_tokens(self.max_text_tokens)
         least = min(_IMAGE_TOKENS * min(self.max_images, 1) + text.low, most)
         longest = min(_IMAGE_TOKENS * self.max_images + text.high, most)
@@ -101,17 +101,17 @@ class AnoleRenderSettings(ModelSettings):
 
     def _work(self) -> Work:
         """Its decoder has the widths of Stable Diffusion's, likewise in float32."""
-        pixels = stored("anole")["vq"]["resolution"] ** 2
+        pixels = read_config("anole")["vq"]["resolution"] ** 2
         flops = FigureRange.exact(2 * pixels * DECODER_FLOPS_PER_PIXEL)
         return Work(
             weight_bytes=self.weight_bytes,
             flops=flops,
             cpu_s=DRAWN_S,
-            usage=drawn(pixels),
+            usage=usage_of_drawing(pixels),
         )
 
 
 def anole(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> System:
     """Return the system draft -> render; UsageError for overrides that no stage takes."""
     stages = {"draft": AnoleDraftSettings(), "render": AnoleRenderSettings()}
-    return assembled("anole", stages, weights, overrides, gpu_gib, most_images="max_images")
+    return assemble("anole", stages, weights, overrides, gpu_gib, most_images="max_images")

@@ -19,7 +19,7 @@ Config = Mapping[str, Any]
 
 
 @cache
-def stored(name: str) -> dict[str, Any]:
+def read_config(name: str) -> dict[str, Any]:
     """Return the content of `NAME.json`."""
     content: dict[str, Any] = json.loads(
         (Path(__file__).parent / f"{name}.json").read_text(encoding="utf-8")
@@ -29,19 +29,19 @@ def stored(name: str) -> dict[str, Any]:
 
 def config_of(name: str, *, tiny: bool) -> dict[str, Any]:
     """Return the configuration of `NAME.json`, as published or at toy size."""
-    return _scaled(stored(name), stored("tiny")[name] if tiny else {})
+    return _scale(read_config(name), read_config("tiny")[name] if tiny else {})
 
 
 def cache_gib(name: str) -> float:
     """Return the size of keys and values of a full context in 16 bits, as published."""
-    language = stored(name)["language"]
+    language = read_config(name)["language"]
     values = language["max_position_embeddings"] * language["num_hidden_layers"]
     return float(2 * values * language["hidden_size"] * 2 / 2**30)
 
 
-def _scaled(config: Config, changes: Config) -> dict[str, Any]:
+def _scale(config: Config, changes: Config) -> dict[str, Any]:
     nested = {
-        key: _scaled(value, changes.get(key, {}))
+        key: _scale(value, changes.get(key, {}))
         for key, value in config.items()
         if isinstance(value, Mapping)
     }

@@ -19,12 +19,12 @@ import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from plait.generators.architectures import config_of, stored
-from plait.generators.loading.strict import unreported
+from plait.generators.architectures import config_of, read_config
+from plait.generators.loading.strict import silence_transformers
 
 SPACE = "\u0120"
 """How byte-level vocabularies write the space before a word."""
-WORDS: tuple[str, ...] = tuple(" ".join(stored("words")["english"]).split())
+WORDS: tuple[str, ...] = tuple(" ".join(read_config("words")["english"]).split())
 """Common English words, one token each."""
 PUBLISHED: Mapping[str, str] = {
     "Qwen/Qwen2-VL-72B-Instruct": "qwen2-vl-72b",
@@ -141,7 +141,10 @@ def model_of(
     rules, and computes what is not a weight (rotary frequencies) as usual.
     """
     config = configuration_of(files, words)
-    with unreported(), torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+    with (
+        silence_transformers(),
+        torch.random.fork_rng(devices=range(torch.cuda.device_count())),
+    ):
         torch.manual_seed(seed)
         return model_class_of(files).from_pretrained(
             None, config=config, state_dict={}, dtype=dtype, device_map=device_map

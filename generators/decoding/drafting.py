@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers.image_utils import OPENAI_CLIP_MEAN, OPENAI_CLIP_STD
 
 from plait.generators.base import Failure, Outcome, Result, Skip
-from plait.generators.content import answered, display_text, unanswerable
+from plait.generators.content import answer_all, display_text, unanswerable
 from plait.generators.decoding.sampling import (
     NO_NUMBERS,
     NONE,
@@ -140,7 +140,7 @@ class Record(Generic[TrackT]):
             self.seen[token] = True
 
 
-def seen_by(records: Sequence[Record[Any]]) -> Tensor:
+def ids_penalised(records: Sequence[Record[Any]]) -> Tensor:
     """Return which ids the repetition penalty of each record applies to."""
     return torch.stack([record.seen for record in records if record.seen is not None])
 
@@ -155,7 +155,7 @@ class Drafting(ABC, Generic[TrackT]):
         without a seed to sample from, or with an unreadable image fails.
         """
         read = [self.prompt(request) for request in inputs]
-        return answered(read, lambda ready: map(self.result, ready, self.tracks(ready)))
+        return answer_all(read, lambda ready: map(self.result, ready, self.tracks(ready)))
 
     @abstractmethod
     def prompt(self, request: Request) -> NativePrompt | Skip | Failure:
@@ -340,7 +340,7 @@ class InterleavedDraft(Writing[TrackT], Drafting[TrackT]):
         """Return the ids of an image, or its pixels; ImageError where it is broken."""
 
 
-def merged(pieces: Iterable[Piece]) -> list[Piece]:
+def merge_texts(pieces: Iterable[Piece]) -> list[Piece]:
     """Return the pieces with neighbouring texts as one."""
     found: list[Piece] = []
     for piece in pieces:

@@ -45,7 +45,7 @@ def suits(decoder: Any, device: torch.device) -> bool:
     return all(parameter.device == device for parameter in decoder.parameters())
 
 
-def rounded(rows: int, columns: int, most: tuple[int, int]) -> tuple[int, int]:
+def round_up(rows: int, columns: int, most: tuple[int, int]) -> tuple[int, int]:
     """Return the rows and columns of the graph for a step of so many; `most` has room."""
     power = 1 << (rows - 1).bit_length()
     more_rows = power if rows <= 8 else -(-rows // 8) * 8
@@ -107,7 +107,7 @@ class StepGraphs:
             # Capturing runs the step as well: it writes what the replay writes.
             inputs.fill(given)
             with torch.cuda.device_of(inputs.embeddings):  # type: ignore[no-untyped-call]
-                replay = _replayed(lambda: forward(inputs, columns))
+                replay = _try_capture(lambda: forward(inputs, columns))
             self._steps[rows, columns] = inputs, replay
         inputs, replay = self._steps[rows, columns]
         inputs.fill(given)
@@ -116,10 +116,10 @@ class StepGraphs:
         return states[: len(given.embeddings)].clone()
 
 
-def _replayed(run: Callable[[], Tensor]) -> Callable[[], Tensor] | None:
+def _try_capture(run: Callable[[], Tensor]) -> Callable[[], Tensor] | None:
     """Return the graph of `run`; None where a layer cannot be captured."""
     try:
-        return captured(run)
+        return capture(run)
     except RuntimeError as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
@@ -132,7 +132,7 @@ _capturing = Lock()
 """PyTorch allows one capture at a time in a process."""
 
 
-def captured(run: Callable[[], Tensor]) -> Callable[[], Tensor]:
+def capture(run: Callable[[], Tensor]) -> Callable[[], Tensor]:
     """Capture what `run` does on the current GPU; return what repeats it."""
     with _capturing:
         current = torch.cuda.current_stream()

@@ -14,7 +14,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from plait.generators.base import Failure, Outcome, Result
-from plait.generators.content import answered
+from plait.generators.content import answer_all
 from plait.generators.document import ImageRequest, Payload
 from plait.generators.images import Drawing
 
@@ -35,7 +35,7 @@ def unpack(payload: Payload, *names: str) -> tuple[Tensor, ...]:
         raise ValueError(f"the payload holds no tensor {missing}: {error}") from None
 
 
-def received(
+def receive(
     request: ImageRequest, *names: str, seeded: bool = True
 ) -> tuple[Tensor, ...] | Failure:
     """Return the tensors of a request's payload, or why it cannot be drawn."""
@@ -91,14 +91,14 @@ class CodesRender:
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
         """Return one image per request, in order; a request without valid codes fails."""
-        return answered([self._codes(request) for request in inputs], self._decoded)
+        return answer_all([self._codes(request) for request in inputs], self._decoded)
 
     def _decoded(self, grids: Sequence[Tensor]) -> list[Outcome[Drawing]]:
         images = self.codec.decode(torch.stack(list(grids)))
         return [Result(Drawing(pixels), {"images": 1}) for pixels in images]
 
     def _codes(self, request: ImageRequest) -> Tensor | Failure:
-        given = received(request, "codes", seeded=False)
+        given = receive(request, "codes", seeded=False)
         if isinstance(given, Failure):
             return given
         (codes,) = given

@@ -57,13 +57,13 @@ def levels(prompts: Sequence[Marks]) -> Iterator[list[PrefixPart]]:
         level = [
             part
             for members, start in groups
-            for part in _shared({m: prompts[m][start:] for m in members}, start)
+            for part in _iter_shared({m: prompts[m][start:] for m in members}, start)
         ]
         yield [part for part in level if len(part)]
         groups = [(part.members, part.end) for part in level if len(part.members) > 1]
 
 
-def _shared(prompts: Mapping[int, Marks], start: int) -> Iterator[PrefixPart]:
+def _iter_shared(prompts: Mapping[int, Marks], start: int) -> Iterator[PrefixPart]:
     """Yield what the first prompt shares with most others, then the next one, and so on.
 
     `prompts` are by index, from position `start` on. A part is as long as its least alike

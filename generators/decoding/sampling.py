@@ -39,10 +39,10 @@ class Sampler:
         if self.greedy:
             return logits.argmax(dim=-1)
         limited = nucleus(shortlist(logits / self.temperature, self.top_k), self.top_p)
-        return drawn(limited.softmax(dim=-1), uniforms(generators))
+        return draw_tokens(limited.softmax(dim=-1), uniforms(generators))
 
 
-def penalised(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
+def penalise(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
     """Return logits with `seen` ones divided (if negative multiplied) by `penalty`."""
     lowered = torch.where(logits < 0, logits * penalty, logits / penalty)
     return torch.where(seen, lowered, logits)
@@ -64,7 +64,7 @@ def nucleus(logits: Tensor, top_p: float) -> Tensor:
     return warped
 
 
-def drawn(probabilities: Tensor, uniforms: Tensor) -> Tensor:
+def draw_tokens(probabilities: Tensor, uniforms: Tensor) -> Tensor:
     """Return the column at which a row's cumulative probability passes its draw.
 
     One number per token, so that a record's draws are the same on every device and in

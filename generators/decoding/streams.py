@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from plait.generators.decoding.graphs import StepGraphs, StepInputs, rounded, suits
+from plait.generators.decoding.graphs import StepGraphs, StepInputs, round_up, suits
 from plait.generators.decoding.prefixes import PrefixPart, levels, marks, passes
 
 
@@ -230,7 +230,7 @@ class Streams:
         self._reserve(len(self._open), max(map(len, prompts)) + 1)
         for level in levels([*map(marks, prompts, ids)]):
             for parts in passes(level):
-                self._read(first, parts, _padded(prompts, parts), _padded(ids, parts))
+                self._read(first, parts, _pad(prompts, parts), _pad(ids, parts))
             self._copy(first, [part for part in level if len(part.members) > 1])
 
     def _read(
@@ -295,7 +295,7 @@ class Streams:
         if self._graphs is not None and tokens == 1:
             self._reserve(len(self._open), longest + 1)
             most = self._cache.rows, self._context
-            shape = rounded(len(self._open), longest + 1, most)
+            shape = round_up(len(self._open), longest + 1, most)
             self._reserve(*shape)
             step = StepInputs(pending, ids, stored_at)
             hidden = self._graphs(self._forward_step, step, *shape)
@@ -393,7 +393,7 @@ def _following(ids: Tensor) -> Tensor:
     return (ids.amax(dim=-1, keepdim=True) + 1).repeat(1, ids.shape[-1])
 
 
-def _padded(prompts: Sequence[Tensor], parts: Sequence[PrefixPart]) -> Tensor:
+def _pad(prompts: Sequence[Tensor], parts: Sequence[PrefixPart]) -> Tensor:
     """Return what parts hold of their first members, zeros after it: (parts, ...)."""
     of_parts = [prompts[part.members[0]][part.start : part.end] for part in parts]
     return pad_sequence(of_parts, batch_first=True)

@@ -66,10 +66,10 @@ def build_pipeline(
         parts["feature_extractor"] = transformers.CLIPImageProcessor(
             size={"shortest_edge": side}, crop_size=side
         )
-    return assembled(design, parts)
+    return assemble(design, parts)
 
 
-def assembled(design: PipelineDesign, parts: Mapping[str, Any]) -> Any:
+def assemble(design: PipelineDesign, parts: Mapping[str, Any]) -> Any:
     """Return the pipeline made of `parts`; components that it lacks are None."""
     kind = getattr(diffusers, design.pipeline)
     taken = inspect.signature(kind).parameters
@@ -196,7 +196,7 @@ def small_tokenizer(kind: TokenizerKind) -> Any:
     if kind == "clip":
         ends = [letter + "</w>" for letter in letters]
         # CLIP pools at the largest id when its config has the old end token.
-        vocabulary = _numbered([*letters, *ends, "<|startoftext|>", "<|endoftext|>"])
+        vocabulary = _number([*letters, *ends, "<|startoftext|>", "<|endoftext|>"])
         return transformers.CLIPTokenizer(vocabulary, [], model_max_length=77)
     if kind == "t5":
         special = [("<pad>", 0.0), ("</s>", 0.0), ("<unk>", -10.0)]
@@ -205,7 +205,7 @@ def small_tokenizer(kind: TokenizerKind) -> Any:
         return transformers.T5Tokenizer(pieces, extra_ids=0, model_max_length=512)
     if kind == "qwen":
         return transformers.Qwen2Tokenizer(
-            vocab=_numbered([*letters, *_QWEN]),
+            vocab=_number([*letters, *_QWEN]),
             merges=[],
             eos_token="<|im_end|>",
             extra_special_tokens=_QWEN[1:],
@@ -224,7 +224,7 @@ def small_tokenizer(kind: TokenizerKind) -> Any:
     special_tokens = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"]
     octets = [f"<0x{byte:02X}>" for byte in range(256)]
     return transformers.GemmaTokenizer(
-        vocab=_numbered([*special_tokens, *octets, _SPACE]),
+        vocab=_number([*special_tokens, *octets, _SPACE]),
         merges=[],
         add_bos_token=True,
         model_max_length=8192,
@@ -246,7 +246,7 @@ def _glm_image_processor(letters: Sequence[str]) -> Any:
     As in the published one, image codes have the first ids, then an image's start and end.
     """
     codes = [f"<|dit_token_{i}|>" for i in range(66)]
-    core = Tokenizer(models.BPE(vocab=_numbered([*codes, *letters]), merges=[]))
+    core = Tokenizer(models.BPE(vocab=_number([*codes, *letters]), merges=[]))
     core.pre_tokenizer = ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
     grid = ["<|image|>", "<sop>", "<eop>", "<|endoftext|>"]
@@ -266,5 +266,5 @@ def _glm_image_processor(letters: Sequence[str]) -> Any:
     return transformers.GlmImageProcessor(images, words, chat_template=_GLM_IMAGE_CHAT)
 
 
-def _numbered(tokens: Sequence[str]) -> dict[str, int]:
+def _number(tokens: Sequence[str]) -> dict[str, int]:
     return {token: i for i, token in enumerate(tokens)}

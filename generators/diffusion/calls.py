@@ -94,7 +94,7 @@ class Call:
             hint = f"; of guidance it takes, in arguments: {', '.join(others)}"
             hint = hint if others and self._guiding in unsupported else ""
             raise ValueError(f"{self._kind} does not take {', '.join(unsupported)}{hint}")
-        if (settings.guidance or 0) > 1 and (reason := _ignored(self._pipeline)):
+        if (settings.guidance or 0) > 1 and (reason := _what_is_ignored(self._pipeline)):
             raise ValueError(
                 f"{self._kind} does not use guidance {settings.guidance:g}: {reason}; omit "
                 "guidance"
@@ -138,7 +138,7 @@ class Call:
         return " ", {"negative_prompt": " "}
 
 
-def _ignored(pipeline: Any) -> str | None:
+def _what_is_ignored(pipeline: Any) -> str | None:
     names = {kind.__name__ for kind in type(pipeline).__mro__}
     if "Flux2KleinPipeline" in names and pipeline.config.get("is_distilled"):
         return "its checkpoint is distilled to few steps and ignores it"

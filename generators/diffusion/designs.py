@@ -66,12 +66,12 @@ PUBLISHED: Mapping[str, str] = {c: n for n, d in DESIGNS.items() for c in d.chec
 """Published checkpoint -> its architecture."""
 
 
-def _known(architecture: str) -> str:
+def _check_known(architecture: str) -> str:
     if architecture not in DESIGNS:
         valid = ", ".join(map(repr, DESIGNS))
         raise ValueError(f"{architecture!r} is not an architecture; valid are {valid}")
     return architecture
 
 
-Architecture = Annotated[str, AfterValidator(_known)]
+Architecture = Annotated[str, AfterValidator(_check_known)]
 """A name of `DESIGNS`."""

@@ -91,7 +91,7 @@ def _set_scheduler(pipeline: Any, name: str | None) -> None:
 
 
 @contextlib.contextmanager
-def _seeded(seed: int) -> Iterator[None]:
+def _seed_torch(seed: int) -> Iterator[None]:
     """Seed torch's global generators, and restore them at the end.
 
     A part of a pipeline may use them, such as a language model that samples (GLM-Image).
@@ -214,7 +214,7 @@ class Drawer:
             each = {k: v[0] if isinstance(v, list) else v for k, v in each.items()}
         arguments = {**each, **self.arguments}
         try:
-            with quiet(), _seeded(seeds[0]):
+            with quiet(), _seed_torch(seeds[0]):
                 output = self.pipeline(**arguments)
         except torch.OutOfMemoryError:
             self.batch = max(1, self.batch // 2)
@@ -225,7 +225,7 @@ class Drawer:
     def _conditions(
         self, conditions: Mapping[str, Sequence[Any]], seeds: Sequence[int], padding: int
     ) -> dict[str, Any]:
-        each = {k: _padded(v, padding) for k, v in conditions.items()}
+        each = {k: _pad(v, padding) for k, v in conditions.items()}
         each["generator"] = [torch.Generator("cpu").manual_seed(s) for s in seeds]
         if self.negative_prompt is not None:
             each["negative_prompt"] = [self.negative_prompt] * len(seeds)
@@ -254,7 +254,7 @@ class Drawer:
         return Result(Drawing(pixels), usage, notes)
 
 
-def _padded(values: Sequence[Any], padding: int) -> Any:
+def _pad(values: Sequence[Any], padding: int) -> Any:
     if isinstance(values, torch.Tensor):
         return torch.cat([values, values[:1].expand(padding, *values.shape[1:])])
     return [*values, *list(values[:1]) * padding]

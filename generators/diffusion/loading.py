@@ -24,14 +24,14 @@ from plait.generators.errors import CheckpointError
 from plait.generators.loading.files import read_json
 from plait.generators.loading.soundness import (
     choose_variant,
+    files_of_weights,
     refuse_adapter,
     refuse_broken_texts,
     refuse_broken_weights,
     refuse_unless_folder,
     refuse_without_vocabulary,
-    stored_files,
 )
-from plait.generators.loading.strict import listed, refuse_lost_words
+from plait.generators.loading.strict import first_keys, refuse_lost_words
 
 Kinds = Mapping[str, type[Any]]
 """Component -> its class."""
@@ -229,7 +229,7 @@ def _module(
             output_loading_info=True,
         )
     except (OSError, ValueError, RuntimeError, SafetensorError, KeyError) as error:
-        empty = not stored_files(folder / name, variant or "")
+        empty = not files_of_weights(folder / name, variant or "")
         raise CheckpointError(
             f"checkpoint {folder}: component {name!r} cannot be read: "
             f"{str(error).rstrip('.')}" + (_OF_VARIANTS if empty else "")
@@ -237,7 +237,7 @@ def _module(
     words = {"missing": "missing", "unexpected": "unexpected", "mismatched": "mis-shaped"}
     found = {word: info.get(f"{key}_keys") for key, word in words.items()}
     return module.eval(), [
-        f"{name}: {word} {listed(sorted(map(_key, keys)))}"
+        f"{name}: {word} {first_keys(sorted(map(_key, keys)))}"
         for word, keys in found.items()
         if keys
     ]

@@ -17,7 +17,7 @@ from plait.generators.diffusion.flops import (
 )
 from plait.generators.errors import CheckpointError
 from plait.generators.settings import ModelSettings, unkeyed
-from plait.generators.work import DRAWN_S, FigureRange, Work, drawn
+from plait.generators.work import DRAWN_S, FigureRange, Work, usage_of_drawing
 
 TINY_SIDE = 64
 """Tiny weights draw at most this many pixels a side, in at most TINY_STEPS steps."""
@@ -161,7 +161,7 @@ class DiffusionSettings(ModelSettings):
             blocks=block_count(design),
             cpu_s=DRAWN_S,
             compiled=self.compile,
-            usage=drawn(pixels),
+            usage=usage_of_drawing(pixels),
         )
 
 

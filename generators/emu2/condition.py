@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from plait.generators.base import Failure, Outcome, Result, Skip, Weights
-from plait.generators.content import answered, empty
+from plait.generators.content import answer_all, empty
 from plait.generators.decoding.drafting import NativePrompt, Piece, context_of, pieces_of
 from plait.generators.decoding.payloads import pack
 from plait.generators.document import Image, ImageRequest, Payload, Text
@@ -44,7 +44,7 @@ class Emu2Condition:
         A request too long for the context is skipped; an empty one, one with an
         unreadable image, or one whose vectors are no finite numbers fails.
         """
-        return answered([self._read(request) for request in inputs], self._payloads)
+        return answer_all([self._read(request) for request in inputs], self._payloads)
 
     def _read(self, request: ImageRequest) -> _Read | Skip | Failure:
         if failure := empty((*request.context, Text(request.prompt or ""))):

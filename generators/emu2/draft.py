@@ -28,7 +28,7 @@ from plait.generators.decoding.sampling import NO_NUMBERS, NumberCheck
 from plait.generators.document import Request, Text
 from plait.generators.emu2.models import load
 from plait.generators.emu2.settings import Emu2DraftSettings
-from plait.generators.rounds import continued
+from plait.generators.rounds import continue_turns
 
 
 class ChatTemplate(NamedTuple):
@@ -64,7 +64,7 @@ def chat_parts(request: Request, settings: Emu2DraftSettings) -> list[Piece]:
     """
     template = TEMPLATES[settings.template]
     said = [turn for turn in request.turns if turn.role != "system"]
-    turns, answer = continued(said, settings.continuation, settings.feed_images, " ")
+    turns, answer = continue_turns(said, settings.continuation, settings.feed_images, " ")
     parts: list[Piece] = [_system(request, template, settings)]
     after_answer = False
     for turn in turns:

@@ -22,7 +22,7 @@ from accelerate import dispatch_model
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from plait.generators.architectures import config_of, stored
+from plait.generators.architectures import config_of, read_config
 from plait.generators.base import Weights
 from plait.generators.decoding.steering import isolate
 from plait.generators.emu2.network import (
@@ -39,25 +39,25 @@ from plait.generators.errors import CheckpointError
 from plait.generators.extras import import_extra
 from plait.generators.loading.files import (
     Files,
-    configured,
+    config_of_class,
     count,
-    divided,
+    divide,
     in_pickle,
     in_safetensors,
     read_json,
+    read_stored,
     section,
     shape_of,
-    stored_tensors,
 )
-from plait.generators.loading.llama import LlamaPieces, trained_pieces
+from plait.generators.loading.llama import LlamaPieces, train_pieces
 from plait.generators.loading.strict import (
     Layout,
     Place,
     device_of,
     fill,
-    listed,
-    randomised,
-    revived,
+    first_keys,
+    randomise,
+    rebuild_rotary,
 )
 from plait.generators.toys import WORDS
 
@@ -105,7 +105,7 @@ def load(settings: Emu2Settings, weights: Weights, part: Part) -> Emu2:
     else:
         sharpness = _SHARPENED if tiny and part == "chat" else 1.0
         _randomise(network, home, dtype, kind, sharpness)
-    revived(network.lm, config, devices[0])
+    rebuild_rotary(network.lm, config, devices[0])
     for block in network.visual.blocks:
         # timm's own zeros, which no file holds, are on the meta device.
         block.attn.k_bias = torch.zeros_like(block.attn.q_bias)
@@ -124,7 +124,7 @@ def _vocabulary(checkpoint: Emu2Checkpoint, part: Part, strip: bool) -> Emu2Toke
     """
     tokens = checkpoint.tokens(strip)
     lacking = [name for name in SPECIAL[part] if name not in tokens.added]
-    wrong = f"lacks {listed(lacking)}" if lacking else ""
+    wrong = f"lacks {first_keys(lacking)}" if lacking else ""
     if part == "gen" and USER in tokens.added:
         wrong = f"has {USER}, so it is Emu2-Chat"
     if wrong:
@@ -230,7 +230,7 @@ class Emu2Checkpoint:
         source = f"config.json of {self.source}"
         sizes = {name: count(self.config, name, source) for name in _SIZES}
         heads = sizes["num_attention_heads"]
-        divided(sizes["hidden_size"], heads, f"num_attention_heads is {heads}", source)
+        divide(sizes["hidden_size"], heads, f"num_attention_heads is {heads}", source)
         theta = self.config.get("rope_theta", 10_000.0)
         fields = sizes | {
             "vocab_size": self.rows,
@@ -243,7 +243,7 @@ class Emu2Checkpoint:
                 f"{self.source}: the vocabulary numbers {ids} tokens, the embedding has "
                 f"{self.rows} rows"
             )
-        return configured("LlamaConfig", fields, source)
+        return config_of_class("LlamaConfig", fields, source)
 
     @property
     def rows(self) -> int:
@@ -252,7 +252,7 @@ class Emu2Checkpoint:
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Read the tensors of the network, under their stored names."""
-        return stored_tensors(self.files)
+        return read_stored(self.files)
 
     def stored_name(self, name: str) -> str:
         """Return the stored name of a parameter of ours, or of a prefix."""
@@ -312,7 +312,7 @@ def native_file(files: Files) -> Path | None:
     return next((path for path in paths if path is not None), None)
 
 
-def stored_in(path: Path, prefix: str) -> Iterator[tuple[str, Tensor]]:
+def read_tensors(path: Path, prefix: str) -> Iterator[tuple[str, Tensor]]:
     """Read the tensors of one file whose names begin with `prefix`."""
     if path.suffix == ".safetensors":
         yield from in_safetensors(path, lambda name: name.startswith(prefix))
@@ -349,7 +349,7 @@ class NativeEmu2(Emu2Checkpoint):
         A `vision_config` in `config.json` may set others.
         """
         own = self.config.get("vision_config", {})
-        published = stored("emu2")
+        published = read_config("emu2")
         width, _, patch, _ = self._shape("visual.patch_embed.proj.weight")
         head_width = published["vision"]["width"] // published["vision"]["heads"]
         part = "chat" if USER in self.tokens().added else "gen"
@@ -367,7 +367,7 @@ class NativeEmu2(Emu2Checkpoint):
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Read the tensors of the network."""
-        return stored_in(self._path, self._prefix)
+        return read_tensors(self._path, self._prefix)
 
     def stored_name(self, name: str) -> str:
         """Return the name; in a file of Gen all begin with `multimodal_encoder.`."""
@@ -407,14 +407,14 @@ def _randomise(
     """Fill an empty network layer by layer, so that none waits for its quantisation."""
     layers = network.lm.model.layers
     network.lm.model.layers = nn.ModuleList()
-    randomised(network, device=home, dtype=dtype, seed=_SEED)
+    randomise(network, device=home, dtype=dtype, seed=_SEED)
     # `randomised` takes a name with `embed` for an embedding, which has one input.
     patches = network.visual.patch_embed.proj.weight
     patches *= patches[0].numel() ** -0.5
     network.lm.model.layers = layers
     for i, layer in enumerate(layers):
         place = f"lm.model.layers.{i}."
-        randomised(layer, device=home(place), dtype=dtype, seed=_SEED + i)
+        randomise(layer, device=home(place), dtype=dtype, seed=_SEED + i)
         # Above 1, attention is sharpened.
         layer.self_attn.q_proj.weight *= sharpness
         layer.self_attn.o_proj.weight *= sharpness
@@ -432,7 +432,7 @@ def vision_size(sizes: Mapping[str, Any], part: Part) -> VisionSize:
 def llama_config(sizes: Mapping[str, Any], rows: int) -> Any:
     """Return the `LlamaConfig` for a vocabulary of `rows` tokens."""
     fields = sizes["language"] | {"vocab_size": rows}
-    return configured("LlamaConfig", fields, "emu2.json")
+    return config_of_class("LlamaConfig", fields, "emu2.json")
 
 
 _LAYER = re.compile(r"lm\.model\.layers\.(\d+)\.")
@@ -518,14 +518,14 @@ def quantise(network: nn.Module, name: str, kind: Quantization) -> None:
         return
     if name.startswith("lm.model.layers.") and leaf == "weight":
         parent, _, child = owner.rpartition(".")
-        setattr(network.get_submodule(parent), child, _quantised(layer, kind))
+        setattr(network.get_submodule(parent), child, _quantise(layer, kind))
 
 
 def _bitsandbytes() -> Any:
     return import_extra("bitsandbytes", "the setting quantization")
 
 
-def _quantised(layer: nn.Linear, kind: Quantization) -> nn.Module:
+def _quantise(layer: nn.Linear, kind: Quantization) -> nn.Module:
     bnb = _bitsandbytes()
     weight = layer.weight.data
     sizes = (layer.in_features, layer.out_features)
@@ -569,7 +569,7 @@ def toy_tokens(
     """
     lines = [" ".join([*WORDS[i:], *WORDS[:i], END]) for i in range(len(WORDS))]
     ids = {"pad_id": -1, "unk_id": 0, "bos_id": 1, "eos_id": 2}
-    model = trained_pieces(lines, _PIECES, character_coverage=1.0, **ids)
+    model = train_pieces(lines, _PIECES, character_coverage=1.0, **ids)
     pieces = LlamaPieces.parsed(model, "the toy vocabulary")
     start = first or pieces.size
     return Emu2Tokens(pieces, {name: start + i for i, name in enumerate(added)}, strip)

@@ -24,15 +24,15 @@ from torch import Tensor
 
 from plait.generators.base import Failure, Fault, Outcome, Result, Weights
 from plait.generators.checkpoints import looks_like_path
-from plait.generators.content import answered
-from plait.generators.decoding.payloads import received
-from plait.generators.diffusion.builds import assembled, empty_module
+from plait.generators.content import answer_all
+from plait.generators.decoding.payloads import receive
+from plait.generators.diffusion.builds import assemble, empty_module
 from plait.generators.diffusion.designs import DESIGNS
 from plait.generators.diffusion.drawer import Drawer
 from plait.generators.diffusion.loading import modules_of
 from plait.generators.diffusion.settings import DiffusionSettings
 from plait.generators.document import ImageRequest
-from plait.generators.emu2.models import native_file, shapes_in, stored_in
+from plait.generators.emu2.models import native_file, read_tensors, shapes_in
 from plait.generators.emu2.settings import Emu2RenderSettings
 from plait.generators.errors import CheckpointError
 from plait.generators.images import Drawing
@@ -52,7 +52,7 @@ _STRAYS = tuple(f"{tower}embeddings.position_ids" for tower in (_TOWER, _OLDER_T
 """A buffer in files of older transformers."""
 
 
-def published(settings: DiffusionSettings, dtype: torch.dtype) -> Any:
+def load_published(settings: DiffusionSettings, dtype: torch.dtype) -> Any:
     """Return an SDXL pipeline without text encoders, on the CPU.
 
     Its attribute `safety_checker`, for which that pipeline has no place, is None where the
@@ -75,7 +75,7 @@ def published(settings: DiffusionSettings, dtype: torch.dtype) -> Any:
         parts = modules_of(folder, kinds, dtype, settings.variant or None)
     checker = parts.pop("safety_checker", None)
     parts |= {"scheduler": _scheduler(folder), "add_watermarker": False}
-    pipeline = assembled(DESIGN, parts)
+    pipeline = assemble(DESIGN, parts)
     pipeline.safety_checker = checker
     return pipeline
 
@@ -112,7 +112,7 @@ def _native(files: Files, path: Path, name: str, dtype: torch.dtype) -> Any:
     if any(stored.startswith(_OLDER_TOWER) for stored in shapes_in(path)):
         layout = {n.replace(_TOWER, _OLDER_TOWER): place for n, place in layout.items()}
     put = partial(fill, device=torch.device("cpu"), dtype=dtype)
-    tensors = stored_in(path, f"{name}.")
+    tensors = read_tensors(path, f"{name}.")
     put(module, tensors, layout, source=f"{name} of {path}", tolerated=_STRAYS)
     return module.eval()
 
@@ -161,17 +161,17 @@ class Emu2Render:
 
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
         own = Emu2RenderSettings(**settings)
-        self.drawer = Drawer(own, weights, published)
+        self.drawer = Drawer(own, weights, load_published)
         self.drawer.arguments["original_size"] = own.original_size
         checker = getattr(self.drawer.pipeline, "safety_checker", None)
         self._checker = None if checker is None else SafetyChecker(checker, own.device)
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
         """Return one image per request, in order; one without valid vectors fails."""
-        return answered([self._vectors(request) for request in inputs], self._draw)
+        return answer_all([self._vectors(request) for request in inputs], self._draw)
 
     def _vectors(self, request: ImageRequest) -> Vectors | Failure:
-        given = received(request, "vectors", "unconditional")
+        given = receive(request, "vectors", "unconditional")
         if isinstance(given, Failure):
             return given
         vectors, free = given

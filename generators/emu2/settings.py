@@ -15,13 +15,13 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from plait.generators.architectures import stored
+from plait.generators.architectures import read_config
 from plait.generators.base import Kind, Weights
 from plait.generators.diffusion.designs import Architecture
 from plait.generators.diffusion.settings import DiffusionSettings
 from plait.generators.document import Content, Image, Query
 from plait.generators.errors import UsageError
-from plait.generators.natives import assembled
+from plait.generators.natives import assemble
 from plait.generators.rounds import Continuation, ImagePrompt, Rounds
 from plait.generators.settings import ModelSettings, unkeyed
 from plait.generators.system import System
@@ -32,7 +32,7 @@ GEN = "BAAI/Emu2-Gen"
 
 LAYERS_B = 32.102
 """Billions of parameters in the decoder layers, which are what quantisation shrinks."""
-_LANGUAGE = stored("emu2")["language"]
+_LANGUAGE = read_config("emu2")["language"]
 
 Quantization = Literal["int8", "int4"]
 BYTES: Mapping[Quantization, float] = {"int8": 1.0, "int4": 0.5625}
@@ -144,8 +144,8 @@ class Emu2ConditionSettings(Emu2Settings):
 
     def _work(self) -> Work:
         """A vector is a step; it is stored with the one that guidance leads away from."""
-        vectors = stored("emu2")["queries"]["gen"]
-        payload_bytes = 2 * vectors * stored("emu2")["vision"]["width"] * self._width
+        vectors = read_config("emu2")["queries"]["gen"]
+        payload_bytes = 2 * vectors * read_config("emu2")["vision"]["width"] * self._width
         steps = FigureRange.exact(vectors)
         return self._decoding(PROMPT_TOKENS, steps, payload_bytes=payload_bytes)
 
@@ -213,4 +213,4 @@ def emu2(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> Syst
             f"draft.{name} for the one, condition.{name} and render.{name} for the other"
         )
     labels = {"draft": "emu2-chat", "condition": "emu2-gen-lm", "render": "emu2-gen-unet"}
-    return assembled("emu2", stages, weights, overrides, gpu_gib, labels=labels)
+    return assemble("emu2", stages, weights, overrides, gpu_gib, labels=labels)

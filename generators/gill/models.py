@@ -35,13 +35,13 @@ from plait.generators.gill.settings import GillDraftSettings
 from plait.generators.images import decode
 from plait.generators.loading.files import (
     Files,
-    configured,
+    config_of_class,
     count,
     in_pickle,
     read_json,
+    read_stored,
     read_tokenizer,
     section,
-    stored_tensors,
 )
 from plait.generators.loading.strict import (
     Layout,
@@ -51,7 +51,7 @@ from plait.generators.loading.strict import (
     empty_model,
     fill,
     identical,
-    randomised,
+    randomise,
 )
 from plait.generators.toys import BYTE_LEVEL
 
@@ -208,11 +208,11 @@ def load_models(weights: Weights, settings: GillDraftSettings) -> GillModels:
     device = device_of(settings.device)
     dtype = getattr(torch, settings.dtype)
     if weights == "pretrained":
-        return _published(settings, device, dtype)
+        return _load_published(settings, device, dtype)
     return _random(weights, device, torch.float32 if weights == "tiny" else dtype)
 
 
-def _published(
+def _load_published(
     settings: GillDraftSettings, device: torch.device, dtype: torch.dtype
 ) -> GillModels:
     put = partial(fill, device=device, dtype=dtype)
@@ -220,11 +220,11 @@ def _published(
     opt, clip = (Files(*with_revision(n)) for n in (settings.language, settings.vision))
     tokens = GillTokens(opt_tokenizer(opt), checkpoint.argument("num_tokens"))
     checkpoint.check_ids(tokens)
-    tower = _published_tower(clip, put)
+    tower = _load_published_tower(clip, put)
     path = opt.need("config.json")
     about = read_json(path)
     rows = count(about, "vocab_size", str(path))
-    config = configured("OPTConfig", about, str(path))
+    config = config_of_class("OPTConfig", about, str(path))
     widths = (config.word_embed_proj_dim, tower.config.hidden_size)
     added = checkpoint.additions(*widths, put)
     # With Pillow, as in upstream.
@@ -240,14 +240,14 @@ def _published(
     return model.decoder, tokens, vision
 
 
-def _published_tower(files: Files, put: Put) -> Any:
+def _load_published_tower(files: Files, put: Put) -> Any:
     """Return the vision tower of a published CLIP; its text tower is not read."""
     path = files.need("config.json")
     prefix = "vision_model."
     about = read_json(path)
     sizes = section({"vision_config": about} | about, "vision_config", str(path))
-    tower = vision_tower(configured("CLIPVisionConfig", sizes, str(path)))
-    tensors = stored_tensors(files, lambda name: name.startswith(prefix))
+    tower = vision_tower(config_of_class("CLIPVisionConfig", sizes, str(path)))
+    tensors = read_stored(files, lambda name: name.startswith(prefix))
     layout = identical(tower.state_dict(), prefix)
     unused = "embeddings.position_ids"
     source = f"vision tower of {files.model!r}"
@@ -353,7 +353,7 @@ def fill_opt(
 
     layout[embeddings] = Place(embeddings, extended)
     # Files of `OPTModel` and `OPTForCausalLM` differ in a prefix.
-    tensors = ((n.removeprefix("model."), tensor) for n, tensor in stored_tensors(files))
+    tensors = ((n.removeprefix("model."), tensor) for n, tensor in read_stored(files))
     source = f"language model {files.model!r}"
     put(model, tensors, layout, source=source, tolerated=("lm_head.weight",))
 
@@ -363,15 +363,15 @@ def _random(weights: Weights, device: torch.device, dtype: torch.dtype) -> GillM
     sizes = config_of("gill", tiny=weights == "tiny")
     tokens = GillTokens(toy_tokenizer(sizes["vocabulary"]), sizes["vokens"])
     language = sizes["language"] | {"vocab_size": tokens.size}
-    model = empty_model("AutoModel", configured("OPTConfig", language, "gill.json"))
-    config = configured("CLIPVisionConfig", sizes["vision"], "gill.json")
+    model = empty_model("AutoModel", config_of_class("OPTConfig", language, "gill.json"))
+    config = config_of_class("CLIPVisionConfig", sizes["vision"], "gill.json")
     tower = vision_tower(config)
     visual = sizes["visual_tokens"]
     with torch.device("meta"):
         width = visual * language["word_embed_proj_dim"]
         projection = nn.Linear(config.hidden_size, width)
     for module in (model, tower, projection):
-        randomised(module, device=device, dtype=dtype, seed=SEED)
+        randomise(module, device=device, dtype=dtype, seed=SEED)
     made_up = BYTE_LEVEL.made_up_ids(tokens.tokenizer)
     words = sorted({*BYTE_LEVEL.ids(tokens.tokenizer), *made_up})
     _steer(model.decoder, tokens, words)

@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from plait.generators.architectures import cache_gib
 from plait.generators.base import Kind, Weights
-from plait.generators.natives import assembled
+from plait.generators.natives import assemble
 from plait.generators.settings import ModelSettings, unkeyed
 from plait.generators.system import System
 from plait.generators.vokens.settings import VokenRenderSettings, states_bytes
@@ -125,6 +125,4 @@ class GillRenderSettings(VokenRenderSettings):
 def gill(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> System:
     """Return the system draft -> render; UsageError for unknown overrides."""
     stages = {"draft": GillDraftSettings(), "render": GillRenderSettings()}
-    return assembled(
-        "gill", stages, weights, overrides, gpu_gib, most_images="max_num_rets"
-    )
+    return assemble("gill", stages, weights, overrides, gpu_gib, most_images="max_num_rets")

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from plait.generators.base import Failure, Outcome, Result, Skip, Weights
-from plait.generators.content import answered, empty
+from plait.generators.content import answer_all, empty
 from plait.generators.decoding.drafting import (
     LimitedTrack,
     NativePrompt,
@@ -54,7 +54,7 @@ class JanusCondition(Writing[LimitedTrack]):
         to sample from, fails.
         """
         read = [self.prompt(request) for request in inputs]
-        return answered(read, lambda ready: map(self._payload, ready, self.tracks(ready)))
+        return answer_all(read, lambda ready: map(self._payload, ready, self.tracks(ready)))
 
     def prompt(self, request: ImageRequest) -> NativePrompt | Skip | Failure:
         """Return the request as the model reads it, or why it cannot be drawn."""

@@ -14,7 +14,7 @@ from plait.generators.decoding.drafting import (
     LimitedTrack,
     Piece,
     Record,
-    merged,
+    merge_texts,
 )
 from plait.generators.decoding.sampling import Sampler
 from plait.generators.decoding.streams import Streams
@@ -31,7 +31,7 @@ from plait.generators.janus.models import (
     load,
 )
 from plait.generators.janus.settings import JanusDraftSettings
-from plait.generators.rounds import continued
+from plait.generators.rounds import continue_turns
 
 SYSTEM = (
     "You are a helpful language and vision assistant. "
@@ -52,10 +52,10 @@ def chat_parts(turns: Sequence[Turn], settings: JanusDraftSettings) -> list[Piec
     """
     own = settings.system_message
     parts: list[Piece] = [SYSTEM if own is None else own]
-    said, answer = continued(turns, settings.continuation, settings.feed_images)
+    said, answer = continue_turns(turns, settings.continuation, settings.feed_images)
     for turn in said:
         parts += [_MARKS[turn.role], *_pieces(turn.content), _ENDS[turn.role]]
-    return merged([*parts, ANSWER, *([" ", *_pieces(answer)] if answer else [])])
+    return merge_texts([*parts, ANSWER, *([" ", *_pieces(answer)] if answer else [])])
 
 
 def _pieces(content: Content) -> list[Piece]:

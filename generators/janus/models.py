@@ -30,11 +30,11 @@ from plait.generators.janus.settings import (
 )
 from plait.generators.loading.files import (
     Files,
-    configured,
+    config_of_class,
     read_json,
+    read_stored,
     read_tokenizer,
     section,
-    stored_tensors,
 )
 from plait.generators.loading.strict import (
     assign,
@@ -42,8 +42,8 @@ from plait.generators.loading.strict import (
     empty_model,
     fill,
     identical,
-    randomised,
-    revived,
+    randomise,
+    rebuild_rotary,
 )
 from plait.generators.toys import BYTE_LEVEL
 
@@ -140,7 +140,7 @@ def load(settings: JanusSettings, weights: Weights, left_out: tuple[str, ...]) -
         files = Files(settings.model, settings.revision)
         model = empty(_config(files), left_out)
         source = f"checkpoint {settings.model!r}"
-        stored = stored_tensors(files, lambda name: not name.startswith(left_out))
+        stored = read_stored(files, lambda name: not name.startswith(left_out))
         if "lm_head." not in left_out and model.config.tie_word_embeddings:
             stored = _with_head(stored)
         layout = identical(model.state_dict())
@@ -151,18 +151,18 @@ def load(settings: JanusSettings, weights: Weights, left_out: tuple[str, ...]) -
         sizes = _sizes(settings, weights)
         tokenizer = toy_tokenizer(sizes["vocabulary"])
         model = empty(random_config(sizes, tokenizer), left_out)
-        randomised(
+        randomise(
             model, device=device, dtype=dtype, seed=zlib.crc32(settings.model.encode())
         )
         side = sizes["vision_config"]["image_size"]
         about = {"size": {"height": side, "width": side}, **_HALVES}
     # What no checkpoint stores: rotary frequencies, and numbers of patches.
-    revived(model, model.config.text_config, device)
+    rebuild_rotary(model, model.config.text_config, device)
     if (vision := getattr(model.model, "vision_model", None)) is not None:
         numbers = torch.arange(vision.embeddings.num_positions, device=device)[None]
         assign(vision.embeddings, "position_ids", numbers)
     # It scales with Pillow, as the authors' does.
-    images = configured("JanusImageProcessorPil", about, "preprocessor_config.json")
+    images = config_of_class("JanusImageProcessorPil", about, "preprocessor_config.json")
     janus = Janus(model, tokenizer, images)
     if weights != "pretrained":
         _write_words(janus, _SHARES[weights], sizes["vocabulary"] is not None)
@@ -183,12 +183,12 @@ def load_codec(settings: JanusSettings, weights: Weights) -> JanusCodec:
     with torch.device("meta"):
         vq = JanusVQVAE(config.vq_config).requires_grad_(False)
     if weights == "pretrained":
-        stored = stored_tensors(files, lambda name: name.startswith(_VQ))
+        stored = read_stored(files, lambda name: name.startswith(_VQ))
         source = f"VQ model of {settings.model!r}"
         layout = identical(vq.state_dict(), _VQ)
         fill(vq, stored, layout, source=source, device=device, dtype=torch.float32)
     else:
-        randomised(vq, device=device, dtype=torch.float32, seed=1)
+        randomise(vq, device=device, dtype=torch.float32, seed=1)
         # Random activations are larger than trained ones: most pixels would be clamped.
         vq.decoder.conv_out.weight *= 0.3
     return JanusCodec(vq)
@@ -206,7 +206,7 @@ def _config(files: Files) -> Any:
             f"{path}: model_type is {content.get('model_type')!r}; it must be 'janus', in "
             "the layout of deepseek-community/Janus-Pro-1B (deepseek-ai's own is another)"
         )
-    return configured("JanusConfig", content, str(path))
+    return config_of_class("JanusConfig", content, str(path))
 
 
 def _preprocessing(files: Files) -> Mapping[str, Any]:
@@ -254,7 +254,7 @@ def random_config(sizes: Mapping[str, Any], tokenizer: Tokenizer) -> Any:
     ids = {f"{k}_token_id": tokenizer.token_to_id(t) for k, t in _ROLES.items()}
     text = {**sizes["text_config"], "vocab_size": tokenizer.get_vocab_size(), **ids}
     named = {"text_config": text, "image_token_id": tokenizer.token_to_id(IMAGE)}
-    return configured("JanusConfig", {**sizes, **named}, "the published configuration")
+    return config_of_class("JanusConfig", {**sizes, **named}, "the published configuration")
 
 
 _ROLES = {"bos": BOS, "eos": EOS, "pad": PAD}

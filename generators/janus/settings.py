@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
-from plait.generators.architectures import stored
+from plait.generators.architectures import read_config
 from plait.generators.base import Kind, Weights
 from plait.generators.diffusion.flops import DECODER_FLOPS_PER_PIXEL
-from plait.generators.natives import assembled
+from plait.generators.natives import assemble
 from plait.generators.rounds import Continuation, Rounds
 from plait.generators.settings import ModelSettings, unkeyed
 from plait.generators.system import System
@@ -28,7 +28,7 @@ from plait.generators.work import (
     FigureRange,
     Work,
     answer_tokens,
-    drawn,
+    usage_of_drawing,
 )
 
 ARCHITECTURES: Mapping[str, str] = {
@@ -51,7 +51,7 @@ class JanusSettings(ModelSettings):
     @property
     def sizes(self) -> Mapping[str, Any]:
         """The published configuration of the model, of the 7B one for any other."""
-        return stored(ARCHITECTURES.get(self.model, "janus-pro-7b"))
+        return read_config(ARCHITECTURES.get(self.model, "janus-pro-7b"))
 
     def caches_gib(self, positions: int) -> float:
         """Return the size of keys and values of so many positions."""
@@ -161,20 +161,20 @@ class JanusRenderSettings(JanusSettings):
             weight_bytes=self.weight_bytes,
             flops=flops,
             cpu_s=DRAWN_S,
-            usage=drawn(pixels),
+            usage=usage_of_drawing(pixels),
         )
 
 
 def janus_pro_1b(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> System:
     """Return Janus-Pro-1B; UsageError for overrides that no stage takes."""
     stages = _stages("deepseek-community/Janus-Pro-1B", 1.963, 1.485)
-    return assembled("janus-pro-1b", stages, weights, overrides, gpu_gib)
+    return assemble("janus-pro-1b", stages, weights, overrides, gpu_gib)
 
 
 def janus_pro_7b(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> System:
     """Return Janus-Pro-7B; UsageError for overrides that no stage takes."""
     stages = _stages("deepseek-community/Janus-Pro-7B", 7.236, 6.592)
-    return assembled("janus-pro-7b", stages, weights, overrides, gpu_gib)
+    return assemble("janus-pro-7b", stages, weights, overrides, gpu_gib)
 
 
 def _stages(model: str, draft_b: float, condition_b: float) -> dict[str, BaseModel]:

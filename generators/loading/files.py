@@ -158,7 +158,7 @@ def count(values: Mapping[str, Any], name: str, source: str) -> int:
     return value
 
 
-def divided(whole: int, parts: int, what: str, source: str) -> int:
+def divide(whole: int, parts: int, what: str, source: str) -> int:
     """Return `whole` / `parts`; CheckpointError says `what` does not divide evenly."""
     if whole % parts:
         raise CheckpointError(f"{source}: {what}, but {whole} is not divisible by {parts}")
@@ -179,7 +179,7 @@ def _value(values: Mapping[str, Any], name: str, source: str) -> Any:
     return values[name]
 
 
-def configured(kind: Any, fields: Mapping[str, Any], source: str) -> Any:
+def config_of_class(kind: Any, fields: Mapping[str, Any], source: str) -> Any:
     """Return the configuration of transformers' class, or class name, `kind` with `fields`.
 
     Raises CheckpointError, in which `source` names the file, with the field that is not
@@ -207,7 +207,7 @@ def _all(name: str) -> bool:
     return True
 
 
-def stored_tensors(
+def read_stored(
     files: Files,
     wanted: Callable[[str], bool] = _all,
     *,
@@ -273,7 +273,7 @@ def in_pickle(path: Path, *below: str) -> Mapping[str, Any]:
     where `below` is not there.
     """
     refuse_broken(path)
-    content: Any = _unpickled(path)
+    content: Any = _unpickle(path)
     for name in below:
         if not isinstance(content, Mapping) or name not in content:
             raise CheckpointError(f"{path} holds no {name!r}")
@@ -306,7 +306,7 @@ def shape_of(
     return shape
 
 
-def _unpickled(path: Path) -> Any:
+def _unpickle(path: Path) -> Any:
     import torch
 
     mmap = _is_mappable(path)

@@ -141,7 +141,7 @@ class LlamaTokenizer:
         return self.pieces.encode(text)
 
 
-def trained_pieces(texts: Iterable[str], most: int, **options: Any) -> bytes:
+def train_pieces(texts: Iterable[str], most: int, **options: Any) -> bytes:
     """Train a model of at most `most` pieces that reads any text, by byte fallback.
 
     It is the same on every machine. `options` are SentencePiece's, added to LLaMA's.

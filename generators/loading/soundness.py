@@ -172,7 +172,7 @@ def is_adapter(path: Path) -> bool:
         return any(_ADAPTED.search(name) for name in stored.keys())  # noqa: SIM118
 
 
-def stored_files(folder: Path, variant: str = "") -> list[Path]:
+def files_of_weights(folder: Path, variant: str = "") -> list[Path]:
     """Return the files of weights that `from_pretrained` would read, if there are any.
 
     `variant` is "" for the plain ones. CheckpointError names a shard that an index has and
@@ -212,7 +212,7 @@ def choose_variant(folder: Path) -> str:
     "" for plain files; the only variant, such as `fp16`, where there are no others.
     CheckpointError where there are several.
     """
-    if stored_files(folder):
+    if files_of_weights(folder):
         return ""
     names = [m for p in folder.iterdir() if (m := _VARIANT.fullmatch(p.name))]
     variants = sorted({v for m in names if (v := m["of_file"] or m["of_shard"])})
@@ -240,7 +240,7 @@ def refuse_broken_texts(folder: Path) -> None:
 
 def refuse_broken_weights(folder: Path, variant: str = "") -> None:
     """Raise CheckpointError for a broken file of weights, or a shard that is missing."""
-    for path in stored_files(folder, variant):
+    for path in files_of_weights(folder, variant):
         refuse_broken(path)
 
 

@@ -72,7 +72,7 @@ def place_of(model: str) -> str:
     return str(Path(model).expanduser()) if looks_like_path(model) else model
 
 
-def published_model(
+def load_model(
     kind: str,
     model: str,
     revision: str | None,
@@ -89,7 +89,7 @@ def published_model(
     import transformers
 
     variant = _sound_variant(model, revision)
-    with unreported(), unreadable_as_errors(f"checkpoint {model!r}"):
+    with silence_transformers(), unreadable_as_errors(f"checkpoint {model!r}"):
         loaded, info = getattr(transformers, kind).from_pretrained(
             place_of(model),
             revision=revision,
@@ -122,7 +122,7 @@ def _sound_variant(model: str, revision: str | None) -> str:
     return ""
 
 
-def published_processor(model: str, revision: str | None, rows: int | None = None) -> Any:
+def load_processor(model: str, revision: str | None, rows: int | None = None) -> Any:
     """Return the checkpoint's processor as transformers loads it.
 
     `rows` is how many tokens the model has embeddings for. Raises CheckpointError where
@@ -189,7 +189,7 @@ def fill(
 
     `module` may be on the meta device: parameters are replaced, never copied twice.
     Names in `tolerated`, and names below them, are ignored. Buffers that are not part
-    of the state dict (rotary frequencies) stay on the meta device: see `revived`.
+    of the state dict (rotary frequencies) stay on the meta device: see `rebuild_rotary`.
     Raises CheckpointError that names every key that is missing, unexpected, mis-shaped or
     not a tensor.
     """
@@ -206,7 +206,7 @@ def fill(
         if not isinstance(tensor, Tensor):
             others.append(f"{key} is a {type(tensor).__name__}")
             continue
-        value = _changed(place.change, tensor)
+        value = _apply(place.change, tensor)
         if value is None or value.shape != shapes[place.name]:
             expected = tuple(shapes[place.name])
             misshapen.append(f"{key} {tuple(tensor.shape)}, not {expected}")
@@ -219,13 +219,13 @@ def fill(
         "of the wrong shape": misshapen,
         "not a tensor": others,
     }
-    parts = [f"{len(k)} {what}: {listed(k)}" for what, k in differences.items() if k]
+    parts = [f"{len(k)} {what}: {first_keys(k)}" for what, k in differences.items() if k]
     if parts:
         raise CheckpointError(f"{source} does not fit the model: {'; '.join(parts)}")
 
 
 @contextmanager
-def unreported() -> Iterator[None]:
+def silence_transformers() -> Iterator[None]:
     """Keep transformers from telling how far loading is, and what does not fit."""
     import transformers
 
@@ -254,7 +254,7 @@ def _require_complete(
         ],
         "unreadable": sorted(map(str, info.get("error_msgs", ()))),
     }
-    parts = [f"{what}: {len(k)} ({listed(k)})" for what, k in wrong.items() if k]
+    parts = [f"{what}: {len(k)} ({first_keys(k)})" for what, k in wrong.items() if k]
     if parts:
         raise CheckpointError(
             f"checkpoint {model!r} does not fit its architecture. " + "; ".join(parts)
@@ -267,7 +267,7 @@ def _besides(keys: Iterable[str], tolerated: Collection[str]) -> list[str]:
     )
 
 
-def _changed(change: Any, tensor: Tensor) -> Tensor | None:
+def _apply(change: Any, tensor: Tensor) -> Tensor | None:
     try:
         result: Tensor = change(tensor)
     except (RuntimeError, IndexError):
@@ -284,13 +284,13 @@ def assign(module: nn.Module, name: str, value: Tensor) -> None:
     setattr(place, leaf, value if buffer else nn.Parameter(value, requires_grad=False))
 
 
-def listed(keys: list[str]) -> str:
+def first_keys(keys: list[str]) -> str:
     """Return the first keys, and how many more there are."""
     more = f", and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
     return ", ".join(keys[:_NAMED]) + more
 
 
-def randomised(module: nn.Module, *, device: Where, dtype: torch.dtype, seed: int) -> None:
+def randomise(module: nn.Module, *, device: Where, dtype: torch.dtype, seed: int) -> None:
     """Fill `module` with random values made on `device`: no file, no host memory.
 
     Weights are normal with deviation 1 / sqrt(inputs), so that activations keep their
@@ -316,7 +316,7 @@ def randomised(module: nn.Module, *, device: Where, dtype: torch.dtype, seed: in
         assign(module, name, new.to(home))
 
 
-def revived(module: nn.Module, config: Any, device: torch.device) -> None:
+def rebuild_rotary(module: nn.Module, config: Any, device: torch.device) -> None:
     """Rebuild rotary embeddings that were made, without values, on the meta device."""
     for name, child in list(module.named_modules()):
         if name.endswith(("rotary_emb", "rotary_pos_emb")):
@@ -325,7 +325,7 @@ def revived(module: nn.Module, config: Any, device: torch.device) -> None:
             setattr(module.get_submodule(owner), leaf, fresh)
 
 
-def renamed(name: str, patterns: Iterable[tuple[str, str]]) -> str:
+def rename(name: str, patterns: Iterable[tuple[str, str]]) -> str:
     """Return `name` after each (pattern, replacement) of `re.sub`, in order."""
     for pattern, replacement in patterns:
         name = re.sub(pattern, replacement, name)

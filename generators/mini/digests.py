@@ -19,7 +19,7 @@ from plait.generators.mini.table import MINI, ROOT, SHIPPED, folder_of, root
 DIGESTS = "digests.json"
 
 
-def verified(name: str) -> str:
+def verify(name: str) -> str:
     """Return the identity of the mini checkpoint `name`, whose files are checked first.
 
     Raises CheckpointError where files are missing, or differ from those pinned beside them.
@@ -31,7 +31,7 @@ def verified(name: str) -> str:
             f"checkout; the environment variable {ROOT} may name another folder"
         )
     digest = digest_of(folder)
-    expected = _pinned(root()).get(folder.name)
+    expected = _read_pins(root()).get(folder.name)
     if expected is None and root() == SHIPPED:
         raise CheckpointError(f"{folder}: {DIGESTS} does not name these weights")
     if expected not in (None, digest):
@@ -56,7 +56,7 @@ def digest_of(folder: Path) -> str:
     return total.hexdigest()
 
 
-def _pinned(folder: Path) -> Mapping[str, str]:
+def _read_pins(folder: Path) -> Mapping[str, str]:
     file = folder / DIGESTS
     pinned: Mapping[str, str] = json.loads(file.read_text()) if file.is_file() else {}
     return pinned

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from plait.generators.base import StageSpec, WeightsName
-from plait.generators.checkpoints import pinned, standing_for
+from plait.generators.checkpoints import pin, standing_for
 from plait.generators.errors import UsageError
-from plait.generators.mini.digests import verified
+from plait.generators.mini.digests import verify
 from plait.generators.mini.table import MINI, folder_of, is_mini_only, settings_of
 
 
@@ -37,7 +37,7 @@ def mini_settings(name: str, overrides: Mapping[str, Any]) -> Iterator[dict[str,
                 f"models.{name}.{key} cannot be set with mini weights, which name their "
                 "own folder; use --weights pretrained"
             )
-    identity = pinned(f"mini:{name}", lambda: verified(name))
+    identity = pin(f"mini:{name}", lambda: verify(name))
     with standing_for(f"{folder_of(name)}@main", identity):
         yield settings_of(name) | dict(overrides)
 

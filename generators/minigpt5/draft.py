@@ -24,12 +24,12 @@ from plait.generators.decoding.drafting import (
     Segment,
     Stop,
     Track,
-    merged,
+    ids_penalised,
+    merge_texts,
     pieces_of,
-    seen_by,
 )
 from plait.generators.decoding.payloads import pack
-from plait.generators.decoding.sampling import Sampler, penalised
+from plait.generators.decoding.sampling import Sampler, penalise
 from plait.generators.decoding.streams import Streams
 from plait.generators.document import Image, ImageRequest, Request, Text, Turn
 from plait.generators.minigpt5.models import VOKENS, MiniGPT5Vocabulary, load_models
@@ -62,7 +62,7 @@ def prompt_parts(request: Request, settings: MiniGPT5DraftSettings) -> list[Piec
             parts += [wording.after_last_image if after_image else "", wording.request]
     if not dialogue or dialogue[-1].role == "user":
         parts.append(settings.assistant)
-    return _stripped(parts)
+    return _strip(parts)
 
 
 def _content(turn: Turn, settings: MiniGPT5DraftSettings) -> list[Piece]:
@@ -73,13 +73,13 @@ def _content(turn: Turn, settings: MiniGPT5DraftSettings) -> list[Piece]:
     return parts
 
 
-def _stripped(parts: Iterable[Piece]) -> list[Piece]:
+def _strip(parts: Iterable[Piece]) -> list[Piece]:
     """Return the parts with adjoining texts joined, and without empty ones.
 
     White space beside an image is stripped, as upstream's tokenizer does beside
     `<ImageHere>`.
     """
-    joined = merged(parts)
+    joined = merge_texts(parts)
     for i, part in enumerate(joined):
         if isinstance(part, str):
             part = part.lstrip() if i else part
@@ -217,9 +217,9 @@ class MiniGPT5Draft(InterleavedDraft[MiniGPT5Track]):
             return {}
         states = hidden[self._rows(writing), -1]
         logits = self.model.lm_head(states).float()
-        seen = seen_by(writing)
+        seen = ids_penalised(writing)
         penalty = self.settings.repetition_penalty
-        logits = penalised(logits, seen, penalty)
+        logits = penalise(logits, seen, penalty)
         begin = self.vocabulary.begin_image
         for row, record in zip(logits, writing, strict=True):
             if record.track.must_begin_image:

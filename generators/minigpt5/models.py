@@ -26,12 +26,12 @@ from plait.generators.decoding.steering import held_level, steer
 from plait.generators.errors import CheckpointError
 from plait.generators.loading.files import (
     Files,
-    configured,
+    config_of_class,
     in_pickle,
     read_json,
+    read_stored,
     read_tokenizer,
     shape_of,
-    stored_tensors,
 )
 from plait.generators.loading.llama import BOS, EOS, UNKNOWN, LlamaPieces
 from plait.generators.loading.strict import (
@@ -41,8 +41,8 @@ from plait.generators.loading.strict import (
     empty_model,
     fill,
     identical,
-    randomised,
-    revived,
+    randomise,
+    rebuild_rotary,
 )
 from plait.generators.minigpt5.settings import MiniGPT5DraftSettings
 from plait.generators.minigpt5.vision import ImageEncoder, open_blip2
@@ -92,7 +92,7 @@ TextTokenizer = LlamaPieces | JsonTokenizer
 """Text to pieces and back, without any special tokens."""
 
 
-def stored_tokenizer(files: Files) -> TextTokenizer:
+def load_tokenizer(files: Files) -> TextTokenizer:
     """Return the tokenizer of a LLaMA checkpoint; CheckpointError where there is none."""
     if (path := files.find(_MODEL)) is not None:
         return LlamaPieces.stored(path)
@@ -101,7 +101,7 @@ def stored_tokenizer(files: Files) -> TextTokenizer:
     raise CheckpointError(f"{files.describe()} has neither {_MODEL} nor {_JSON}")
 
 
-def stored_bos(files: Files, tokenizer: TextTokenizer) -> int:
+def read_bos(files: Files, tokenizer: TextTokenizer) -> int:
     """Return the id with which a prompt begins, by the checkpoint's `bos_token`.
 
     Conversions of LLaMA-1 name `<s>`, `</s>` or nothing at all; a name without a piece is
@@ -192,11 +192,11 @@ def load_models(weights: Weights, settings: MiniGPT5DraftSettings) -> MiniGPT5Mo
     device = device_of(settings.device)
     dtype = getattr(torch, settings.dtype)
     if weights == "pretrained":
-        return _published(settings, device, dtype)
+        return _load_published(settings, device, dtype)
     return random_models(weights, device, torch.float32 if weights == "tiny" else dtype)
 
 
-def _published(
+def _load_published(
     settings: MiniGPT5DraftSettings, device: torch.device, dtype: torch.dtype
 ) -> MiniGPT5Models:
     # Small files are read first, so that a wrong path fails before gigabytes are loaded.
@@ -206,13 +206,13 @@ def _published(
     projection = projection_file(model, settings.projection)
     blip2 = open_blip2(Files(*with_revision(settings.vision)))
     stages = StageCheckpoints(model, settings.finetuned)
-    tokenizer = stored_tokenizer(vicuna)
-    bos = stored_bos(vicuna, tokenizer)
+    tokenizer = load_tokenizer(vicuna)
+    bos = read_bos(vicuna, tokenizer)
     vocabulary = MiniGPT5Vocabulary.of(tokenizer, stages.rows(), bos)
     path = vicuna.need("config.json")
     # Vicuna v0 names the padding id -1, which no token has; nothing is padded here.
     fields = read_json(path) | {"vocab_size": vocabulary.rows, "pad_token_id": None}
-    config = configured("LlamaConfig", fields, str(path))
+    config = config_of_class("LlamaConfig", fields, str(path))
     with torch.device("meta"):
         encoder = ImageEncoder(*blip2.configs(), config.hidden_size)
     blip2.fill(encoder, put)
@@ -222,12 +222,12 @@ def _published(
     # The stage checkpoints replace embeddings and head.
     tables = tuple(f"{table}." for table in _TABLES)
     layout = identical(n for n in language.state_dict() if not n.startswith(tables))
-    tensors = stored_tensors(vicuna, lambda name: not name.startswith(tables))
+    tensors = read_stored(vicuna, lambda name: not name.startswith(tables))
     layers = range(config.num_hidden_layers)
     rotary = [f"model.layers.{i}.self_attn.rotary_emb.inv_freq" for i in layers]
     put(language, tensors, layout, source=vicuna.describe(), tolerated=rotary)
     stages.fill_language(language, put)
-    revived(language, config, device)
+    rebuild_rotary(language, config, device)
     return language, vocabulary, encoder
 
 
@@ -352,8 +352,8 @@ def random_models(
     with torch.device("meta"):
         encoder = ImageEncoder(*parts, config.hidden_size)
     for module in (model, encoder):
-        randomised(module, device=device, dtype=dtype, seed=SEED)
-    revived(model, config, device)
+        randomise(module, device=device, dtype=dtype, seed=SEED)
+    rebuild_rotary(model, config, device)
     encoder.llama_proj.weight[0] = 0.0
     encoder.llama_proj.bias[0] = held_level(config.hidden_size)
     made_up = range(300, pieces.size)
@@ -367,7 +367,7 @@ def random_models(
 def llama_config(sizes: Mapping[str, Any], rows: int) -> Any:
     """Return the `LlamaConfig` of an architecture whose tables have `rows` rows."""
     fields = sizes["language"] | {"vocab_size": rows}
-    return configured("LlamaConfig", fields, "minigpt5.json")
+    return config_of_class("LlamaConfig", fields, "minigpt5.json")
 
 
 _SPACE = PIECES.space

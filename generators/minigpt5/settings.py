@@ -15,7 +15,7 @@ from pydantic import Field
 from plait.generators.architectures import cache_gib
 from plait.generators.base import Kind, Weights
 from plait.generators.diffusion.designs import Architecture
-from plait.generators.natives import assembled
+from plait.generators.natives import assemble
 from plait.generators.settings import ModelSettings, unkeyed
 from plait.generators.system import System
 from plait.generators.vokens.settings import VokenRenderSettings, states_bytes
@@ -179,6 +179,6 @@ class MiniGPT5RenderSettings(VokenRenderSettings):
 def minigpt5(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> System:
     """Return the system draft -> render; UsageError for unknown overrides."""
     stages = {"draft": MiniGPT5DraftSettings(), "render": MiniGPT5RenderSettings()}
-    return assembled(
+    return assemble(
         "minigpt5", stages, weights, overrides, gpu_gib, most_images="max_images"
     )

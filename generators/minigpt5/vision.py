@@ -27,15 +27,15 @@ from plait.generators.errors import CheckpointError
 from plait.generators.images import decode
 from plait.generators.loading.files import (
     Files,
-    configured,
+    config_of_class,
     count,
     in_pickle,
     read_json,
+    read_stored,
     section,
     shape_of,
-    stored_tensors,
 )
-from plait.generators.loading.strict import Place, Put, identical, renamed
+from plait.generators.loading.strict import Place, Put, identical, rename
 
 _LONGEST = 8192
 """Longer images are scaled down first: their margins would make huge squares."""
@@ -49,11 +49,13 @@ def encoder_pixels(image: Image, side: int, fit: Literal["pad", "crop"]) -> Tens
     pil_image = decode(image)
     if (factor := math.ceil(max(pil_image.size) / _LONGEST)) > 1:
         pil_image = pil_image.reduce(factor)
-    square = padded(pil_image, side) if fit == "pad" else cropped(pil_image, side)
+    square = (
+        pad_to_square(pil_image, side) if fit == "pad" else crop_to_square(pil_image, side)
+    )
     return clip_pixels(square)
 
 
-def padded(pil_image: Pillow.Image, side: int) -> Pillow.Image:
+def pad_to_square(pil_image: Pillow.Image, side: int) -> Pillow.Image:
     """Return the whole image in the middle of a white square, scaled to `side` pixels."""
     longest = max(pil_image.size)
     square = Pillow.new("RGB", (longest, longest), (255, 255, 255))
@@ -62,7 +64,7 @@ def padded(pil_image: Pillow.Image, side: int) -> Pillow.Image:
     return square.resize((side, side), Pillow.Resampling.BILINEAR)
 
 
-def cropped(pil_image: Pillow.Image, side: int) -> Any:
+def crop_to_square(pil_image: Pillow.Image, side: int) -> Any:
     """Return the centre square, the shorter side scaled to `side` pixels.
 
     The long side is truncated and the margin rounded.
@@ -93,8 +95,8 @@ class ImageEncoder(nn.Module):
         super().__init__()
         from transformers import Blip2QFormerModel, Blip2VisionModel
 
-        vit = configured("Blip2VisionConfig", vision, "the ViT of BLIP-2")
-        bert = configured("Blip2QFormerConfig", qformer, "the Q-Former of BLIP-2")
+        vit = config_of_class("Blip2VisionConfig", vision, "the ViT of BLIP-2")
+        bert = config_of_class("Blip2QFormerConfig", qformer, "the Q-Former of BLIP-2")
         self.vision_model = Blip2VisionModel(vit)
         self.vision_model.post_layernorm.eps = _LAVIS_NORM
         self.query_tokens = nn.Parameter(torch.empty(1, queries, bert.hidden_size))
@@ -177,7 +179,7 @@ class Blip2:
         """Fill an encoder, except its projection, strictly."""
         prefixes = ("vision_model.", "qformer.", "query_tokens")
         layout = identical(n for n in encoder.state_dict() if n.startswith(prefixes))
-        tensors = stored_tensors(self.files, lambda name: name.startswith(prefixes))
+        tensors = read_stored(self.files, lambda name: name.startswith(prefixes))
         put(encoder, tensors, layout, source=self.source)
 
 
@@ -234,7 +236,7 @@ class LavisBlip2(Blip2):
         qformer: dict[str, Place] = {}
         for name in (n for n in encoder.state_dict() if not n.startswith("llama_proj.")):
             layout = qformer if name.startswith(rest) else vit
-            layout[renamed(name, _NAMES)] = Place(name)
+            layout[rename(name, _NAMES)] = Place(name)
         source = f"{VIT} of {self.source}"
         tensors = _vit_tensors(self._vit)
         put(encoder, tensors, vit, source=source, tolerated=_UNUSED_VIT)

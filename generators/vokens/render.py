@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from plait.generators.architectures import config_of, stored
+from plait.generators.architectures import config_of, read_config
 from plait.generators.base import Failure, Outcome, Weights
-from plait.generators.content import answered
-from plait.generators.decoding.payloads import received
+from plait.generators.content import answer_all
+from plait.generators.decoding.payloads import receive
 from plait.generators.diffusion.designs import DESIGNS
 from plait.generators.diffusion.drawer import Drawer
 from plait.generators.diffusion.placing import denoiser_of
@@ -30,7 +30,7 @@ from plait.generators.gill.models import GillCheckpoint
 from plait.generators.gill.settings import GillRenderSettings
 from plait.generators.images import Drawing
 from plait.generators.loading.files import Files, shape_of
-from plait.generators.loading.strict import Layout, Place, device_of, fill, randomised
+from plait.generators.loading.strict import Layout, Place, device_of, fill, randomise
 from plait.generators.minigpt5 import models as minigpt5
 from plait.generators.minigpt5.models import StageCheckpoints
 from plait.generators.minigpt5.settings import MiniGPT5RenderSettings
@@ -125,10 +125,10 @@ class VokenRender:
 
         A request without a seed, or without finite states of the right shape, fails.
         """
-        return answered([self._states(request) for request in inputs], self._draw)
+        return answer_all([self._states(request) for request in inputs], self._draw)
 
     def _states(self, request: ImageRequest) -> tuple[Tensor, int] | Failure:
-        given = received(request, "states")
+        given = receive(request, "states")
         if isinstance(given, Failure):
             return given
         states = given[0].float()
@@ -169,7 +169,7 @@ class GillRender(VokenRender):
             sizes = config_of("gill", tiny=weights == "tiny")
             mapper = empty_gill_mapper(sizes["mapper"])
             vokens = sizes["vokens"]
-            randomised(mapper, device=device, dtype=torch.float32, seed=gill.SEED)
+            randomise(mapper, device=device, dtype=torch.float32, seed=gill.SEED)
         shape = (vokens, mapper.get_parameter("first.weight").shape[1])
         super().__init__(render.drawing(), weights, mapper, shape)
 
@@ -195,7 +195,7 @@ def _gill_mapper(
     size = stored_size(tensors, source, **names)
     size["out"] = shape_of(tensors, f"{last}.weight", source, 2)[0]
     # As in `TextFcLayer` (gill/layers.py).
-    size["heads"] = stored("gill")["mapper"]["heads"]
+    size["heads"] = read_config("gill")["mapper"]["heads"]
     mapper = empty_gill_mapper(size)
     put = partial(fill, device=device, dtype=torch.float32)
     layout = mapper_layout(mapper, **names, last=last)
@@ -218,14 +218,14 @@ class MiniGPT5Render(VokenRender):
         else:
             mapper = empty_minigpt5_mapper(random_size(render, weights == "tiny"))
             seed = minigpt5.SEED + 1
-            randomised(mapper, device=device, dtype=torch.float32, seed=seed)
+            randomise(mapper, device=device, dtype=torch.float32, seed=seed)
         shape = (minigpt5.VOKENS, mapper.get_parameter("first.0.weight").shape[1])
         super().__init__(render.drawing(), weights, mapper, shape, torch.zeros(shape))
 
 
 def empty_minigpt5_mapper(size: Mapping[str, int]) -> VokenMapper:
     """Return the mapper on the meta device; its width is that of what it gives."""
-    heads = stored("minigpt5")["mapper"]["heads"]
+    heads = read_config("minigpt5")["mapper"]["heads"]
     width = size["width"]
     with torch.device("meta"):
         layers = (nn.Linear(size["states"], width), nn.GELU(), nn.Linear(width, width))

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from plait.generators.architectures import stored
+from plait.generators.architectures import read_config
 from plait.generators.checkpoints import with_revision
 from plait.generators.diffusion.designs import Architecture
 from plait.generators.diffusion.settings import DiffusionSettings
@@ -17,7 +17,7 @@ _VOKENS = 8
 
 def states_bytes(name: str) -> int:
     """Return the size of the states of one image, in float32."""
-    return 4 * _VOKENS * int(stored(name)["language"]["hidden_size"])
+    return 4 * _VOKENS * int(read_config(name)["language"]["hidden_size"])
 
 
 class VokenRenderSettings(DiffusionSettings):

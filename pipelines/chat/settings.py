@@ -18,7 +18,7 @@ from plait.generators.work import (
     Work,
     answer_tokens,
     thought_tokens,
-    written,
+    usage_of_writing,
 )
 from plait.pipelines.servers.settings import ENGINE_FIELDS, EngineModelSettings
 
@@ -330,7 +330,7 @@ class EndpointSettings(ConversationSettings):
         # Servers of models that think refuse a temperature or ignore it.
         thinks = self.temperature is None
         answer = (thought_tokens if thinks else answer_tokens)(self.max_tokens)
-        return Work(steps=answer, usage=written(PROMPT_TOKENS, answer))
+        return Work(steps=answer, usage=usage_of_writing(PROMPT_TOKENS, answer))
 
 
 class EngineChatSettings(EndpointSettings):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import accumulate, pairwise
 
 from plait.generators.base import Skip
-from plait.generators.content import joined
+from plait.generators.content import join_texts
 from plait.generators.document import Request, Text, Turn
 
 
@@ -19,7 +19,7 @@ def turns_of(request: Request, system: str | None = None) -> tuple[Turn, ...]:
             turns[0] = Turn("system", (Text(f"{system}\n\n"), *turns[0].content))
         else:
             turns.insert(0, Turn("system", (Text(system),)))
-    return tuple(Turn(t.role, joined(t.content)) for t in turns)
+    return tuple(Turn(t.role, join_texts(t.content)) for t in turns)
 
 
 def too_many_images(request: Request, limit: int | None) -> Skip | None:

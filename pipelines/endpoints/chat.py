@@ -16,7 +16,7 @@ from plait.pipelines.endpoints.media import Media
 from plait.pipelines.endpoints.replies import (
     EndpointReply,
     chat_completion,
-    placed,
+    place_images,
     read_reply,
 )
 from plait.pipelines.endpoints.settings import ChatImagesSettings, KitSettings
@@ -118,7 +118,7 @@ class EngineChat(ChatEndpoint):
 
     def __init__(self, weights: Weights | None = None, **settings: Any) -> None:
         """As for every endpoint."""
-        from plait.generators.loading.strict import published_processor
+        from plait.generators.loading.strict import load_processor
         from plait.pipelines.vlm.prompts import (
             control_tokens,
             ends_in_thought,
@@ -126,7 +126,7 @@ class EngineChat(ChatEndpoint):
         )
 
         own = self.settings_class.model_validate(settings)
-        processor = published_processor(own.checkpoint, own.revision)
+        processor = load_processor(own.checkpoint, own.revision)
         self._control = ControlTokens(control_tokens(processor))
         special = special_tokens(processor.tokenizer).values()
         self._has_marks = not own.parses_thoughts and any(map(is_mark, special))
@@ -238,7 +238,7 @@ class KitEndpoint(ChatImagesEndpoint):
 
     def read(self, body: Mapping[str, Any]) -> EndpointReply:
         """Return what a chat completion says, with images where the text has a mark."""
-        return placed(super().read(body))
+        return place_images(super().read(body))
 
 
 def _with(body: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from plait.pipelines.endpoints.errors import (
     SaidError,
     StatusError,
     certificates,
-    described,
+    describe,
     is_cut_short,
     meaning,
     read_bounded,
@@ -235,7 +235,7 @@ class EndpointClient:
         return random.uniform(0, min(_LONGEST_WAIT_S, grown))
 
     def _failure(self, error: Exception, notes: dict[str, Any]) -> Failure:
-        reason = described(error)
+        reason = describe(error)
         what = meaning(error)
         self._rejected = self._rejected + 1 if what is Meaning.REJECTED else 0
         if what in (Meaning.REJECTED, Meaning.ENDPOINT):
@@ -253,7 +253,7 @@ class EndpointClient:
     def _explained(self, error: Exception) -> str:
         s = self.settings
         advice = remedy(error, s, bool(self._key))
-        said = described(error).rstrip(".")
+        said = describe(error).rstrip(".")
         if self._proxy is not None:
             advice = (
                 f"It was asked through the proxy {show_proxy(self._proxy)}, which may be "

@@ -97,7 +97,7 @@ class StatusError(Exception):
         about = error if isinstance(error, Mapping) else {}
         message = about.get("message") or about.get("detail") or error
         super().__init__(str(message or response.reason_phrase))
-        details = [d for d in _listed(about.get("details")) if isinstance(d, Mapping)]
+        details = [d for d in _as_list(about.get("details")) if isinstance(d, Mapping)]
         codes = (
             about.get("code"),
             about.get("status"),
@@ -170,14 +170,14 @@ def _raw_words(said: Any) -> str:
     return raw if isinstance(raw, str) else ""
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
 def _places(detail: Any) -> list[str]:
     """Return the fields that FastAPI servers name in `detail[].loc`; others use `param`."""
-    places = (d.get("loc") for d in _listed(detail) if isinstance(d, Mapping))
-    return [str(part) for place in places for part in _listed(place)]
+    places = (d.get("loc") for d in _as_list(detail) if isinstance(d, Mapping))
+    return [str(part) for place in places for part in _as_list(place)]
 
 
 def _seconds(value: Any) -> float | None:
@@ -276,7 +276,7 @@ def is_cut_short(error: Exception) -> bool:
     return isinstance(error, StatusError) and error.status == 400 and said
 
 
-def described(error: Exception) -> str:
+def describe(error: Exception) -> str:
     """Return the error as users should read it."""
     match error:
         case SaidError():

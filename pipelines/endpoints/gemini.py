@@ -13,7 +13,7 @@ from plait.pipelines.endpoints.media import Media
 from plait.pipelines.endpoints.replies import (
     EndpointReply,
     at,
-    counted,
+    count_usage,
     finish_at,
     of_type,
     read_body,
@@ -82,7 +82,7 @@ class GeminiEndpoint(ConversationEndpoint):
         contents = [_content(m) for m in messages if m["role"] in _ROLES]
         instruction = {"role": "user", "parts": [{"text": system}]} if system else None
         body = {"contents": contents, "generationConfig": config}
-        return _merged(body | given(systemInstruction=instruction), s.extra_body)
+        return _merge(body | given(systemInstruction=instruction), s.extra_body)
 
     def text_part(self, text: str) -> dict[str, Any]:
         """Return a text as a part."""
@@ -95,7 +95,7 @@ class GeminiEndpoint(ConversationEndpoint):
     async def sent(self, body: Mapping[str, Any]) -> EndpointReply:
         """Return the server's reply."""
         content = await self._client.exchange(f"{self._path}:generateContent", body)
-        return read_reply(generated, content)
+        return read_reply(read_generated, content)
 
 
 def _content(message: Message) -> dict[str, Any]:
@@ -104,17 +104,17 @@ def _content(message: Message) -> dict[str, Any]:
     return {"role": _ROLES[message["role"]], "parts": parts}
 
 
-def _merged(body: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
+def _merge(body: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
     """Return `body` with the fields of `extra`, of nested objects too, in either case."""
     merged = dict(body)
     for key, value in extra.items():
         name = to_camel(key) if to_camel(key) in body else key
         nested = isinstance(value, Mapping) and isinstance(body.get(name), Mapping)
-        merged[name] = _merged(body[name], value) if nested else value
+        merged[name] = _merge(body[name], value) if nested else value
     return merged
 
 
-def generated(body: Mapping[str, Any]) -> EndpointReply:
+def read_generated(body: Mapping[str, Any]) -> EndpointReply:
     """Return what generateContent gave; MalformedReply without candidates or a reason."""
     reply = EndpointReply()
     counts = _counts(body.get("usageMetadata"))
@@ -136,10 +136,12 @@ def generated(body: Mapping[str, Any]) -> EndpointReply:
 def _counts(usage: Any) -> tuple[dict[str, float], dict[str, Any]]:
     if not isinstance(usage, Mapping):
         return {}, {}
-    counts, refused = counted({**_LEFT_OUT, **usage}, _USAGE, positive=["reasoning_tokens"])
+    counts, refused = count_usage(
+        {**_LEFT_OUT, **usage}, _USAGE, positive=["reasoning_tokens"]
+    )
     details = usage.get("candidatesTokensDetails")
     drawn = sum(
-        counted(d, {"tokens": "tokenCount"})[0].get("tokens", 0)
+        count_usage(d, {"tokens": "tokenCount"})[0].get("tokens", 0)
         for d in (details if isinstance(details, list) else ())
         if isinstance(d, Mapping) and d.get("modality") == "IMAGE"
     )

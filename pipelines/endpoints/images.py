@@ -17,7 +17,7 @@ from plait.pipelines.endpoints.media import Media, MediaError
 from plait.pipelines.endpoints.replies import (
     EndpointReply,
     at,
-    counted,
+    count_usage,
     is_count,
     list_at,
     of_type,
@@ -40,7 +40,9 @@ _COUNTS = {
 def images_reply(body: Mapping[str, Any], prompt: str) -> EndpointReply:
     """Return the images drawn for `prompt`, and what the server says besides."""
     data = list_at(body, "data")
-    counts, refused = counted(body, _COUNTS, positive=["server_seconds", "peak_memory_mb"])
+    counts, refused = count_usage(
+        body, _COUNTS, positive=["server_seconds", "peak_memory_mb"]
+    )
     # Of vLLM-Omni, by the name of a method; those inside the whole are not counted twice.
     given_s = at(body, "metrics.stage_durations") or {}
     durations = {

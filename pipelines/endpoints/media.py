@@ -69,10 +69,10 @@ class Media:
     @property
     def shown(self) -> str:
         """Its start, for people."""
-        return repr(_shown(self.source)[:_SHOWN])
+        return repr(_brief_url(self.source)[:_SHOWN])
 
 
-def embedded(media: Media) -> bytes:
+def decode_embedded(media: Media) -> bytes:
     """Return the bytes that a data URL or base64 holds; MediaError."""
     source = media.source
     mime = media.mime
@@ -150,7 +150,7 @@ def _is_public(address: Address) -> bool:
     return address.is_global and not address.is_multicast
 
 
-def _shown(url: str) -> str:
+def _brief_url(url: str) -> str:
     """Return the start of a URL without its query, which may hold a signature."""
     return url.partition("?")[0][:120]
 
@@ -175,7 +175,7 @@ class MediaReader:
         if media.is_remote:
             data = await self._fetched(media.source)
         else:
-            data = await asyncio.to_thread(embedded, media)
+            data = await asyncio.to_thread(decode_embedded, media)
         return await asyncio.to_thread(image_of, data, media.sha256)
 
     async def _fetched(self, url: str) -> bytes:
@@ -192,13 +192,15 @@ class MediaReader:
                 return await self._followed(url)
         except TimeoutError:
             reason = f"no image in {self._timeout_s:g} s"
-            raise UnreachableImage(f"{_shown(url)}: {reason}") from None
+            raise UnreachableImage(f"{_brief_url(url)}: {reason}") from None
         except ReplyTooLarge:
-            raise MediaError(f"{_shown(url)}: {_too_long()}") from None
+            raise MediaError(f"{_brief_url(url)}: {_too_long()}") from None
         # A UnicodeError is of a name that no resolver can be asked for.
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, UnicodeError) as error:
             reason = str(error) or type(error).__name__
-            raise UnreachableImage(f"{_shown(url)} cannot be fetched: {reason}") from None
+            raise UnreachableImage(
+                f"{_brief_url(url)} cannot be fetched: {reason}"
+            ) from None
 
     async def _followed(self, url: str) -> bytes:
         # Proxies of the environment would resolve names themselves, unchecked. The limit is
@@ -210,7 +212,7 @@ class MediaReader:
                 if target is None:
                     return body
                 url = urljoin(url, target)
-        raise MediaError(f"{_shown(url)}: more than {_MOST_REDIRECTS} redirects")
+        raise MediaError(f"{_brief_url(url)}: more than {_MOST_REDIRECTS} redirects")
 
     async def _one(self, client: httpx2.AsyncClient, url: str) -> tuple[bytes, str | None]:
         parts = self._allowed(url)
@@ -230,7 +232,7 @@ class MediaReader:
             if not response.is_success:
                 status = response.status_code
                 kind = UnreachableImage if status >= 500 else MediaError
-                raise kind(f"{_shown(url)}: HTTP {status}")
+                raise kind(f"{_brief_url(url)}: HTTP {status}")
             return await read_bounded(response, MAX_IMAGE_BYTES), None
         finally:
             await response.aclose()
@@ -241,13 +243,13 @@ class MediaReader:
             host = (parts.hostname or "").lower()
             _ = parts.port
         except ValueError as error:
-            raise MediaError(f"{_shown(url)} is not a valid URL: {error}") from None
+            raise MediaError(f"{_brief_url(url)} is not a valid URL: {error}") from None
         if parts.scheme not in ("http", "https") or not host or "@" in parts.netloc:
-            raise MediaError(f"{_shown(url)} is not a valid http(s) URL of an image")
+            raise MediaError(f"{_brief_url(url)} is not a valid http(s) URL of an image")
         if not self._lists(host):
             raise MediaError(
-                f"{_shown(url)}: images are not fetched from {host!r}; list the host in "
-                "image_hosts to allow it"
+                f"{_brief_url(url)}: images are not fetched from {host!r}; list the host "
+                "in image_hosts to allow it"
             )
         return parts
 

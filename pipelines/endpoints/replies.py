@@ -25,7 +25,7 @@ from plait.pipelines.endpoints.errors import (
     MalformedReply,
     Meaning,
     SaidError,
-    described,
+    describe,
     meaning,
     start_of,
 )
@@ -57,7 +57,7 @@ _SHOWN_OF_COUNT = 40
 T = TypeVar("T")
 
 
-def counted(
+def count_usage(
     usage: Any, paths: Mapping[str, str], positive: Sequence[str] = ()
 ) -> tuple[dict[str, float], dict[str, Any]]:
     """Return a server's counts by plait's names, and what a record says of refused ones.
@@ -232,9 +232,9 @@ class EndpointReply:
             return
         error = SaidError(said)
         if meaning(error) is Meaning.REFUSED:
-            self.blocked.append(described(error))
+            self.blocked.append(describe(error))
             return
-        self.stopped.append(described(error))
+        self.stopped.append(describe(error))
         if error.coded or not (self.text or self.images or usage.get("output_tokens")):
             self.error = self.error or error
 
@@ -372,7 +372,7 @@ def words_of(thought: Any) -> str:
 _MARK = "<image>"
 
 
-def placed(reply: EndpointReply) -> EndpointReply:
+def place_images(reply: EndpointReply) -> EndpointReply:
     """Return a reply with its images where the text has a mark for each.
 
     So SenseNova-U1's server answers (LightLLM): `<image>` in the text, the images apart.
@@ -455,7 +455,7 @@ def with_images(reply: EndpointReply) -> EndpointReply:
     in_text: list[Media] = []
     for is_text, run in groupby(reply.segments, lambda s: isinstance(s, Text)):
         if is_text:
-            parts = _shown_in("".join(s.text for s in run if isinstance(s, Text)))
+            parts = _find_media("".join(s.text for s in run if isinstance(s, Text)))
             in_text += (part for part in parts if isinstance(part, Media))
             segments += parts
         else:
@@ -471,7 +471,7 @@ def with_images(reply: EndpointReply) -> EndpointReply:
     return replace(reply, segments=kept, notes=notes)
 
 
-def _shown_in(text: str) -> list[Text | Media]:
+def _find_media(text: str) -> list[Text | Media]:
     parts: list[Text | Media] = []
     end = before = in_block = 0
     for found in _IMAGE_IN_TEXT.finditer(text):
@@ -516,7 +516,7 @@ def chat_completion(body: Mapping[str, Any]) -> EndpointReply:
         reply.add_finish(own)
         errors.append(choice.get("error"))
         finish = finish or own
-    counts = counted(body.get("usage"), _CHAT_USAGE)
+    counts = count_usage(body.get("usage"), _CHAT_USAGE)
     for one in errors:
         reply.add_error(one, counts[0])
     return reply.ended(counts, finish, text_at(body, "model"))

@@ -11,7 +11,7 @@ from plait.pipelines.endpoints.errors import REFUSAL_CODES
 from plait.pipelines.endpoints.media import Media
 from plait.pipelines.endpoints.replies import (
     EndpointReply,
-    counted,
+    count_usage,
     finish_at,
     list_at,
     of_type,
@@ -90,7 +90,7 @@ def response(body: Mapping[str, Any]) -> EndpointReply:
     drawing = of_type(tools.get("image_gen") or {}, Mapping, "image_gen")
     tool = {"input_tokens": 0, "output_tokens": 0, **drawing}
     used = {"model": body.get("usage"), "tool": tool}
-    counts = counted(used, _USAGE, positive=["image_output_tokens"])
+    counts = count_usage(used, _USAGE, positive=["image_output_tokens"])
     reply.add_error(body.get("error"), counts[0])
     return reply.ended(counts, reason or status, text_at(body, "model"))
 

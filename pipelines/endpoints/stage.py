@@ -15,7 +15,7 @@ from PIL import ExifTags
 from PIL import Image as Pillow
 
 from plait.generators.base import Failure, Fault, Outcome, Result, Skip, Weights
-from plait.generators.content import answered, joined
+from plait.generators.content import answer_all, join_texts
 from plait.generators.document import Draft, Image, Request, Text, Turn
 from plait.generators.images import ImageError, decode
 from plait.pipelines.chat.settings import ConversationSettings, ServerSettings
@@ -113,7 +113,7 @@ class EndpointStage(ABC, Generic[In, Out]):
     def __call__(self, inputs: Sequence[In]) -> list[Outcome[Out]]:
         """Return one outcome per input; what cannot be answered fails alone."""
         calls = [self.prepared(request) for request in inputs]
-        return answered(calls, lambda ready: self._client.run(self._all(ready)))
+        return answer_all(calls, lambda ready: self._client.run(self._all(ready)))
 
     async def _all(self, calls: Sequence[PreparedCall]) -> list[Outcome[Out]]:
         return list(await asyncio.gather(*map(self.answer, calls)))
@@ -190,7 +190,7 @@ class ConversationEndpoint(EndpointStage[Request, Draft]):
             except MediaError as error:
                 reason = f"image (part {number} of the reply) cannot be read: {error}"
                 return reply.failure(reason, Fault.ENDPOINT)
-        whole = joined(segments)
+        whole = join_texts(segments)
         trimmed = (Text(s.text.strip()) if isinstance(s, Text) else s for s in whole)
         content = tuple(s for s in trimmed if isinstance(s, Image) or s.text)
         return Result(Draft(content), reply.usage, reply.notes)

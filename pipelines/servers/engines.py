@@ -21,12 +21,12 @@ from plait.generators.base import Kind, StageSpec, Weights
 from plait.generators.checkpoints import looks_like_path
 from plait.generators.diffusion.designs import DESIGNS, PUBLISHED
 from plait.generators.errors import UsageError
-from plait.generators.names import validated
+from plait.generators.names import validate
 from plait.pipelines.chat.settings import ChatSettings, EngineChatSettings, ServerSettings
 from plait.pipelines.endpoints.settings import DIALECTS, DialectName, ImagesSettings
 from plait.pipelines.presets import TextToImageSettings
 from plait.pipelines.servers.settings import EngineModelSettings, ServerTable
-from plait.pipelines.servers.start import Software, engine_software, started
+from plait.pipelines.servers.start import Software, engine_software, with_started_server
 
 SERVED_NAME = "model"
 """What requests call a model that lies in a folder: its place is no part of a key."""
@@ -151,7 +151,9 @@ def engine_spec(
         replicas=1 if alone else settings.workers,
         start_timeout_s=settings.engine_start_timeout_s,
     )
-    return started(spec, table, software.name, model["name"], software, KEY_VARIABLE)
+    return with_started_server(
+        spec, table, software.name, model["name"], software, KEY_VARIABLE
+    )
 
 
 def _model(
@@ -243,12 +245,12 @@ def _image_question(
 ) -> Question:
     is_sglang = settings.engine == "sglang"
     dialect: DialectName = "sglang" if is_sglang else "vllm-omni"
-    chosen = _chosen(settings)
+    chosen = _request_settings(settings)
     # What requests do not take is said once, when the server is started.
     unasked = set(_TOLD) - DIALECTS[dialect].fields.keys()
     told = {n: chosen.pop(n) for n in sorted(unasked & chosen.keys())}
     about = {"model": model["name"], "dialect": dialect, **model["limits"]}
-    asking = validated(ImagesSettings, chosen | about, name)
+    asking = validate(ImagesSettings, chosen | about, name)
     # SGLang keeps to the precision of the pipeline's own parts, whatever `dtype` says.
     result = {"dtype": None if is_sglang else settings.dtype, **told}
     return Question(asking, {"sampling": told or None}, result)
@@ -270,7 +272,7 @@ def _refuse_unknown(settings: TextToImageSettings, name: str, weights: Weights) 
         )
 
 
-def _chosen(settings: TextToImageSettings) -> dict[str, Any]:
+def _request_settings(settings: TextToImageSettings) -> dict[str, Any]:
     """Return what each request says: the settings, and noise drawn as plait draws it."""
     architecture = settings.architecture or PUBLISHED.get(settings.model)
     design = DESIGNS[architecture] if architecture else None

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from plait.generators.base import ServerCommand, StageSpec
-from plait.generators.checkpoints import pinned
+from plait.generators.checkpoints import pin
 from plait.generators.errors import CheckpointError, UsageError
 from plait.generators.names import unknown
 from plait.pipelines.chat.settings import ServerSettings
@@ -79,21 +79,25 @@ def with_server(
             f"[servers.{name}] is started by plait at a URL of its own; leave "
             "base_url out"
         )
-    software = software_of(table) if table.version is None else _stated(table.version)
+    software = (
+        software_of(table) if table.version is None else _parse_version(table.version)
+    )
     identity = f"{spec.identity} {software}" if software else spec.identity
     # Never the key of a provider, which is the default.
     own = settings.api_key_env if settings.api_key_env != _DEFAULT_KEY else SERVER_KEY
     named = replace(spec, identity=identity)
-    return started(named, table, name, settings.model, software or Software("", ""), own)
+    return with_started_server(
+        named, table, name, settings.model, software or Software("", ""), own
+    )
 
 
-def _stated(version: str) -> Software | None:
+def _parse_version(version: str) -> Software | None:
     """Return program and version as a table says them; None for `any`, of no account."""
     name, _, number = version.rpartition(" ")
     return None if version == "any" else Software(name, number)
 
 
-def started(
+def with_started_server(
     spec: StageSpec,
     table: ServerTable,
     name: str,
@@ -148,7 +152,7 @@ def engine_software(settings: EngineModelSettings) -> Software:
             f"engine_executable = '/envs/{engine}/bin/{engine}'"
         )
         path = _found(executable, missing)
-        software = _probed(path, "distribution", engine)
+        software = _probe(path, "distribution", engine)
         if software is None:
             raise CheckpointError(
                 f"engine {engine!r}: the version of {path} cannot be read; state it in "
@@ -156,7 +160,7 @@ def engine_software(settings: EngineModelSettings) -> Software:
             )
         return software.version
 
-    return Software(engine, version or pinned(f"engine:{engine}@{executable}", resolve))
+    return Software(engine, version or pin(f"engine:{engine}@{executable}", resolve))
 
 
 def software_of(table: ServerTable) -> Software | None:
@@ -173,10 +177,10 @@ def software_of(table: ServerTable) -> Software | None:
 
     def resolve() -> str:
         path = _found(argv[0], f"there is no program {argv[0]!r} here to start a server")
-        return str(_probed(path, kind, asked) or "")
+        return str(_probe(path, kind, asked) or "")
 
     program = " ".join((argv[0], kind, asked))
-    name, _, version = pinned(f"server:{program}", resolve).partition(" ")
+    name, _, version = pin(f"server:{program}", resolve).partition(" ")
     return Software(name, version) if version else None
 
 
@@ -186,7 +190,7 @@ def _found(executable: str, missing: str) -> str:
     return path
 
 
-def _probed(path: str, kind: str, name: str) -> Software | None:
+def _probe(path: str, kind: str, name: str) -> Software | None:
     try:
         reply = subprocess.run(
             [_interpreter(path), "-I", "-c", _PROBE, kind, name],

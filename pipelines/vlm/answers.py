@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from plait.generators.base import Failure, Outcome, Result, Skip
-from plait.generators.content import answered, empty
+from plait.generators.content import answer_all, empty
 from plait.generators.decoding.sampling import NO_NUMBERS, NONE, are_numbers
 from plait.generators.document import Candidate, Request, Score, Turn
 from plait.generators.overflow import SCORES, no_numbers
@@ -54,7 +54,7 @@ class AnswerProbabilities(PromptedModel[AnswerPrompt, Score]):
 
     def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Score]]:
         """Return one score per candidate, in order."""
-        return answered([self._asked(candidate) for candidate in inputs], self._answer)
+        return answer_all([self._asked(candidate) for candidate in inputs], self._answer)
 
     def _asked(self, candidate: Candidate) -> AnswerPrompt | Skip | Failure:
         if failure := empty(candidate.question):

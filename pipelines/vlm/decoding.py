@@ -23,9 +23,9 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from plait.generators.decoding.sampling import (
-    drawn,
+    draw_tokens,
     nucleus,
-    penalised,
+    penalise,
     read_tokens,
     shortlist,
     uniforms,
@@ -301,7 +301,7 @@ class TokenChooser:
             self._seen = torch.zeros(shape, dtype=torch.bool, device=logits.device)
             for row, ids in zip(self._seen, self._prompts, strict=True):
                 row[ids] = True
-        scores = penalised(logits, self._seen[records], penalty)
+        scores = penalise(logits, self._seen[records], penalty)
         tokens = read_tokens(self._chosen(scores, records), logits)
         self._seen[records, tokens] = True
         return tokens
@@ -313,7 +313,7 @@ class TokenChooser:
         limited = nucleus(shortlist(scores / s.temperature, s.top_k), s.top_p)
         generators = (self._generators[record] for record in records)
         # In vocabulary order, in float64.
-        return drawn(limited.double().softmax(-1), uniforms(generators))
+        return draw_tokens(limited.double().softmax(-1), uniforms(generators))
 
 
 def plain_generation(model: Any, tokenizer: Any) -> GenerationConfig:

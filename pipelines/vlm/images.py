@@ -14,14 +14,14 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from plait.generators.base import Outcome, Result, Weights
-from plait.generators.content import answered, prompt_and_seed
+from plait.generators.content import answer_all, prompt_and_seed
 from plait.generators.decoding.sampling import Sampler, are_numbers
 from plait.generators.document import ImageRequest
 from plait.generators.errors import CheckpointError
 from plait.generators.images import Drawing
 from plait.generators.overflow import SCORES, no_numbers
 from plait.pipelines.chat.settings import GeneratedImagesSettings
-from plait.pipelines.vlm.stage import device_map_of, pretrained
+from plait.pipelines.vlm.stage import device_map_of, load_pretrained
 
 Drawn = tuple[Tensor, bool]
 """Pixels (3, height, width), or (height, width, 3), and whether all scores were numbers."""
@@ -39,7 +39,7 @@ class GeneratedImages:
         self.settings = own = GeneratedImagesSettings(**settings)
         where = device_map_of(own.device)
         dtype = getattr(torch, own.dtype)
-        model, processor = pretrained(own.model, own.revision, dtype, where)
+        model, processor = load_pretrained(own.model, own.revision, dtype, where)
         if "image" not in model.output_modalities:
             declared = ", ".join(model.output_modalities)
             raise CheckpointError(
@@ -52,7 +52,7 @@ class GeneratedImages:
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
         """Return one image per request; a request that cannot be drawn fails alone."""
-        return answered([prompt_and_seed(request, "") for request in inputs], self._drawn)
+        return answer_all([prompt_and_seed(request, "") for request in inputs], self._drawn)
 
     def _drawn(self, pairs: Sequence[tuple[str, int]]) -> list[Outcome[Drawing]]:
         drawer = self.drawer

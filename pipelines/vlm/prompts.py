@@ -11,7 +11,7 @@ import jinja2
 from PIL import Image as Pillow
 
 from plait.generators.base import Failure, Skip
-from plait.generators.content import unseeded
+from plait.generators.content import failure_without_seed
 from plait.generators.document import Request, Text, Turn
 from plait.generators.images import ImageError, decode
 from plait.generators.thoughts import opens_thought
@@ -60,7 +60,7 @@ class ChatPromptWriter:
         """Return the prompt of one request, or why there is none."""
         if skip := too_many_images(request, self._settings.max_images):
             return skip
-        if failure := unseeded(request, self._settings.is_seeded()):
+        if failure := failure_without_seed(request, self._settings.is_seeded()):
             return failure
         turns = turns_of(request, self._settings.system)
         try:

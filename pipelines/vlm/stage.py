@@ -10,12 +10,12 @@ import transformers
 
 from plait.generators.architectures import random_weights
 from plait.generators.base import Failure, Fault, Outcome, Result, Weights
-from plait.generators.content import answered
+from plait.generators.content import answer_all
 from plait.generators.decoding.sampling import NO_NUMBERS
 from plait.generators.decoding.texts import TextTrack
 from plait.generators.document import Draft, Request, Text
 from plait.generators.errors import CheckpointError
-from plait.generators.loading.strict import published_model, published_processor
+from plait.generators.loading.strict import load_model, load_processor
 from plait.generators.overflow import SCORES, no_numbers
 from plait.generators.thoughts import Reply, is_mark, opens_thought, separate
 from plait.pipelines.chat.endings import CUT, CUT_NOTE, THOUGHT, THOUGHT_CHARACTERS
@@ -66,7 +66,9 @@ class PromptedModel(Generic[P, V]):
         too_long = [self._too_long(length) for length in lengths]
         if any(too_long):
             pairs = zip(prompts, too_long, strict=True)
-            return answered([failure or prompt for prompt, failure in pairs], self._answer)
+            return answer_all(
+                [failure or prompt for prompt, failure in pairs], self._answer
+            )
         return self._read(prompts, inputs, lengths)
 
     def _too_long(self, length: int) -> Failure | None:
@@ -96,7 +98,7 @@ class VisionLanguageModel(PromptedModel[ChatPrompt, Draft]):
 
     def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
         """Return one draft per request; the text without white space around it."""
-        return answered([self._prompts(request) for request in inputs], self._answer)
+        return answer_all([self._prompts(request) for request in inputs], self._answer)
 
     def _longest(self, prompt: ChatPrompt) -> int:
         """Return how many tokens the answer may have, whatever the prompt's length."""
@@ -181,7 +183,7 @@ def load(settings: ChatSettings, weights: Weights) -> tuple[Any, Any]:
             model, processor = random_weights.dummy(settings.model, dtype, where)
         case "pretrained":
             source = (settings.model, settings.revision)
-            model, processor = pretrained(*source, dtype, where)
+            model, processor = load_pretrained(*source, dtype, where)
     _prepare(processor, settings.model)
     model.generation_config = plain_generation(model, processor.tokenizer)
     return model, processor
@@ -196,7 +198,7 @@ def device_map_of(device: str, spread: bool = True) -> Any:
     return "auto" if spread and torch.cuda.device_count() > 1 else {"": "cuda"}
 
 
-def pretrained(
+def load_pretrained(
     model: str, revision: str | None, dtype: torch.dtype, device_map: Any
 ) -> tuple[Any, Any]:
     """Return a checkpoint's model, and its processor.
@@ -204,7 +206,7 @@ def pretrained(
     Raises CheckpointError for one that does not fit the architecture it names.
     """
     transformers.logging.disable_progress_bar()
-    loaded = published_model(
+    loaded = load_model(
         "AutoModelForImageTextToText",
         model,
         revision,
@@ -212,7 +214,7 @@ def pretrained(
         device_map=device_map,
     )
     rows = loaded.get_input_embeddings().weight.shape[0]
-    return loaded, published_processor(model, revision, rows)
+    return loaded, load_processor(model, revision, rows)
 
 
 def _prepare(processor: Any, model: str) -> None:

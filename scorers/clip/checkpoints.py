@@ -13,14 +13,14 @@ import torch
 from plait.generators.errors import CheckpointError
 from plait.generators.loading.files import (
     Files,
-    configured,
+    config_of_class,
     in_pickle,
     in_safetensors,
     read_json,
+    read_stored,
     section,
-    stored_tensors,
 )
-from plait.generators.loading.strict import renamed
+from plait.generators.loading.strict import rename
 from plait.scorers.embeddings.settings import ClipSettings
 
 _NAMES = [
@@ -61,9 +61,9 @@ def as_open_clip(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]
             parts = [name.replace(".q_proj.", f".{p}_proj.") for p in "qkv"]
             if missing := [part for part in parts if part not in tensors]:
                 raise CheckpointError(f"CLIP weights lack {', '.join(missing)}")
-            converted[renamed(name, _NAMES)] = torch.cat([tensors[p] for p in parts])
+            converted[rename(name, _NAMES)] = torch.cat([tensors[p] for p in parts])
         elif not re.search(r"\.position_ids$|\.self_attn\.[kv]_proj\.", name):
-            converted[renamed(name, _NAMES)] = tensor
+            converted[rename(name, _NAMES)] = tensor
     return converted
 
 
@@ -76,7 +76,7 @@ def config_of(about: Mapping[str, Any], source: str) -> dict[str, Any]:
         raise CheckpointError(
             f"{source} is of a {about.get('model_type')!r} model; CLIPScore reads 'clip'"
         )
-    config = configured("CLIPConfig", about, source)
+    config = config_of_class("CLIPConfig", about, source)
     vision = config.vision_config
     text = config.text_config
     kinds = {vision.hidden_act, text.hidden_act}
@@ -143,17 +143,17 @@ def read_checkpoint(settings: ClipSettings) -> Checkpoint:
     """The checkpoint that `settings.model` names; CheckpointError says what is missing."""
     path = Path(settings.model).expanduser()
     if settings.hub_id is None and path.is_file():
-        return Checkpoint(_named(_bare(path)))
+        return Checkpoint(_rename_keys(_bare(path)))
     files = Files(settings.hub_id or settings.model, settings.revision)
     if settings.file:
-        return Checkpoint(_named(_bare(files.need(settings.file))))
+        return Checkpoint(_rename_keys(_bare(files.need(settings.file))))
     if config := files.find("open_clip_config.json"):
         about = read_json(config)
-        tensors = _named(stored_tensors(files, safe=_SAFE, pickled=_PICKLED))
+        tensors = _rename_keys(read_stored(files, safe=_SAFE, pickled=_PICKLED))
         model = section(about, "model_cfg", str(config))
         return Checkpoint(tensors, model, about.get("preprocess_cfg", {}))
     if config := files.find("config.json"):
-        tensors = as_open_clip(_named(stored_tensors(files)))
+        tensors = as_open_clip(_rename_keys(read_stored(files)))
         model = config_of(read_json(config), str(config))
         names = ("preprocessor_config.json", "processor_config.json")
         processor = next(filter(None, map(files.find, names)), None)
@@ -178,6 +178,6 @@ def _bare(path: Path) -> Iterable[tuple[str, torch.Tensor]]:
     return loaded.get("state_dict", loaded).items()  # type: ignore[no-any-return]
 
 
-def _named(stored: Iterable[tuple[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+def _rename_keys(stored: Iterable[tuple[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
     tensors = {name.removeprefix("module."): value for name, value in stored}
     return {name: value for name, value in tensors.items() if name not in _LEFTOVERS}

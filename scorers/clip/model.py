@@ -34,19 +34,19 @@ def transform_of(
     """
     merged = {**merge_preprocess_dict(PreprocessCfg(), dict(about)), "size": size}
     if processor == "hpsv2":
-        return _padded(size[0], merged["mean"], merged["std"])
+        return _pad(size[0], merged["mean"], merged["std"])
     transform = image_transform_v2(PreprocessCfg(**merged), is_train=False)
     if merged["resize_mode"] == "shortest":
         transform.transforms.insert(0, middle)
     if processor == "transformers":
         steps = transform.transforms
         transform.transforms = [
-            _cropped(s.size) if isinstance(s, CenterCrop) else s for s in steps
+            _crop(s.size) if isinstance(s, CenterCrop) else s for s in steps
         ]
     return transform  # type: ignore[no-any-return]
 
 
-def _cropped(size: tuple[int, int]) -> Callable[[Pillow.Image], Pillow.Image]:
+def _crop(size: tuple[int, int]) -> Callable[[Pillow.Image], Pillow.Image]:
     """The middle of an image, rounded down; torchvision rounds half a pixel to even."""
 
     def crop(image: Pillow.Image) -> Pillow.Image:
@@ -57,7 +57,7 @@ def _cropped(size: tuple[int, int]) -> Callable[[Pillow.Image], Pillow.Image]:
     return crop
 
 
-def _padded(side: int, mean: Sequence[float], std: Sequence[float]) -> Transform:
+def _pad(side: int, mean: Sequence[float], std: Sequence[float]) -> Transform:
     """HPSv2's transform for square towers.
 
     The longer side is resized as a tensor, antialiased as by torchvision since 0.17, and
@@ -123,7 +123,7 @@ class ClipEmbed(Embed):
         Raises CheckpointError when the weights cannot be found, are not those of a plain
         CLIP, or do not fit it key by key and shape by shape.
         """
-        model, about = _loaded(config, weights)
+        model, about = _load(config, weights)
         device = device_of(config.device)
         context = model.context_length
         model = model.to(device)
@@ -142,10 +142,10 @@ class ClipEmbed(Embed):
         return Encoder(transform, model.encode_image, device, dtype, texts)
 
 
-def _loaded(settings: ClipSettings, weights: Weights) -> tuple[Any, Mapping[str, Any]]:
+def _load(settings: ClipSettings, weights: Weights) -> tuple[Any, Mapping[str, Any]]:
     """Return the model and what differs in its preprocessing from OpenAI's."""
     device = device_of(settings.device)
-    about = _listed(settings)
+    about = _list_settings(settings)
     if weights == "pretrained":
         checkpoint = read_checkpoint(settings)
         about = {**checkpoint.preprocessing, **about}
@@ -159,7 +159,7 @@ def _loaded(settings: ClipSettings, weights: Weights) -> tuple[Any, Mapping[str,
             device=torch.device("cpu"),
             dtype=torch.float32,
         )
-        return _lowered(model, settings.dtype), about
+        return _lower_precision(model, settings.dtype), about
     config = TINY if weights == "tiny" else architecture(str(settings.built))
     # Another device draws other numbers from the same seed; a CPU takes long for many.
     source = torch.device("cpu") if weights == "tiny" else device
@@ -181,7 +181,7 @@ def architecture(name: str) -> Mapping[str, Any]:
 
 def build(config: Mapping[str, Any], dtype: str) -> Any:
     """A plain `open_clip.CLIP` on the current device; other kinds of tower are refused."""
-    return _lowered(_towers(config, dtype), dtype)
+    return _lower_precision(_towers(config, dtype), dtype)
 
 
 def _towers(config: Mapping[str, Any], dtype: str) -> Any:
@@ -192,7 +192,7 @@ def _towers(config: Mapping[str, Any], dtype: str) -> Any:
     return open_clip.CLIP(**plain, cast_dtype=half).eval().requires_grad_(False)
 
 
-def _lowered(model: Any, dtype: str) -> Any:
+def _lower_precision(model: Any, dtype: str) -> Any:
     """As open_clip's own `bf16` and `fp16`: norms and embeddings stay in float32."""
     if dtype != "float32":
         open_clip.convert_weights_to_lp(model, getattr(torch, dtype))
@@ -213,7 +213,7 @@ def _refuse_foreign(config: Mapping[str, Any]) -> None:
         )
 
 
-def _listed(settings: ClipSettings) -> Mapping[str, Any]:
+def _list_settings(settings: ClipSettings) -> Mapping[str, Any]:
     if settings.model not in PUBLISHED:
         return {}
     return dict(open_clip.get_pretrained_cfg(*settings.model.split(":")))

@@ -45,7 +45,7 @@ class ClipText:
         self._context = context
         self._tokenizer = open_clip.SimpleTokenizer()
         # `clean` has resolved entities already; a third time would be one too many.
-        self._tokenizer.clean_fn = _lowered if repair else _BY_TRANSFORMERS.normalize_str
+        self._tokenizer.clean_fn = _lower if repair else _BY_TRANSFORMERS.normalize_str
 
     def clean(self, text: str) -> str:
         """`text` repaired and stripped; line breaks stay, to tell sentences apart.
@@ -109,5 +109,5 @@ _BY_TRANSFORMERS = Normalizers([NFC(), Replace(Regex(r"\s+"), " "), Lowercase()]
 """As transformers' CLIPTokenizer normalises: Python lowers some characters otherwise."""
 
 
-def _lowered(text: str) -> str:
+def _lower(text: str) -> str:
     return str(whitespace_clean(text)).lower()

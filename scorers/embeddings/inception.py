@@ -42,11 +42,11 @@ def network() -> Any:
     largest = partial(F.max_pool2d, kernel_size=3, stride=1, padding=1)
     pools = dict.fromkeys(AVERAGED, partial(average, count_include_pad=False))
     for name, pool in {**pools, LAST: largest}.items():
-        model.get_submodule(name).register_forward_hook(_pooled_by(pool))
+        model.get_submodule(name).register_forward_hook(_pool_hook(pool))
     return model.eval().requires_grad_(False)
 
 
-def _pooled_by(pool: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
+def _pool_hook(pool: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
     """Return a hook that replaces what a block makes of its pool, its last channels."""
 
     def hook(block: Any, given: tuple[Tensor], made: Tensor) -> Tensor:
@@ -66,22 +66,22 @@ class InceptionEmbed(Embed):
         """Return the network; random weights have the published size."""
         device = device_of(config.device)
         if weights == "pretrained":
-            model = _published(config.model, device)
+            model = _load_published(config.model, device)
         else:
             with torch.random.fork_rng([]):
                 torch.manual_seed(SEED)
                 model = network().apply(_random).to(device)
-        return Encoder(prepared, model, device, torch.float32)
+        return Encoder(prepare, model, device, torch.float32)
 
 
-def prepared(image: Pillow.Image) -> Tensor:
+def prepare(image: Pillow.Image) -> Tensor:
     """Return pixels (3, 299, 299), from -1 to 1."""
     pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None].float()
     resized = F.interpolate(pixels, (SIDE, SIDE), mode="bilinear", antialias=True)
     return (resized[0] - 128) / 128
 
 
-def _published(model: str, device: torch.device) -> Any:
+def _load_published(model: str, device: torch.device) -> Any:
     with torch.device("meta"):
         built = network()
     # Files of different ages do or do not count the batches that made the averages.

@@ -89,7 +89,7 @@ class Embed:
             elif isinstance(seen := images[given.document.images[0].digest], ImageError):
                 outcomes.append(Failure(str(seen)))
             else:
-                outcomes.append(embedded(seen, {"images": 1}))
+                outcomes.append(record_of_vector(seen, {"images": 1}))
         return outcomes
 
     def _read(self, given: Candidate) -> TextWindows:
@@ -127,14 +127,14 @@ class Embed:
         rows = np.stack([texts[window] for window in text.windows])
         unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
         notes = {"n_tokens": text.n_tokens, "truncated": text.truncated}
-        return embedded(unit * self.encoder.texts.scale, {"texts": 1}, notes)
+        return record_of_vector(unit * self.encoder.texts.scale, {"texts": 1}, notes)
 
 
 def _plain(features: Tensor) -> Features:
     return np.asarray(features.double().cpu().numpy())
 
 
-def embedded(
+def record_of_vector(
     vector: Features, usage: Mapping[str, float], notes: Mapping[str, Any] | None = None
 ) -> Result[Embedding] | Failure:
     """Return a vector as a record; Failure where it holds other than finite numbers."""

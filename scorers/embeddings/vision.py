@@ -16,8 +16,8 @@ from transformers import BitImageProcessorPil, SiglipImageProcessorPil
 from plait.generators.architectures import config_of
 from plait.generators.base import Weights
 from plait.generators.errors import CheckpointError
-from plait.generators.loading.files import Files, configured, read_tokenizer
-from plait.generators.loading.strict import device_of, published_model, randomised
+from plait.generators.loading.files import Files, config_of_class, read_tokenizer
+from plait.generators.loading.strict import device_of, load_model, randomise
 from plait.scorers.clip.model import middle
 from plait.scorers.clip.text import TextWindows, TokenIds
 from plait.scorers.embeddings.settings import DinoSettings, EmbedSettings, SiglipSettings
@@ -98,15 +98,15 @@ def _model(kind: str, sizes: str, config: EmbedSettings, weights: Weights) -> An
     device = device_of(config.device)
     dtype = getattr(torch, config.dtype)
     if weights == "pretrained":
-        return published_model(
+        return load_model(
             kind, config.model, config.revision, dtype=dtype, device_map={"": device}
         )
     tiny = weights == "tiny"
     fields = config_of(sizes, tiny=tiny)["model"]
     of = getattr(transformers, kind)
     with device:
-        model = of(configured(of.config_class, fields, f"{sizes}.json"))
-    randomised(model, device=device, dtype=torch.float32 if tiny else dtype, seed=SEED)
+        model = of(config_of_class(of.config_class, fields, f"{sizes}.json"))
+    randomise(model, device=device, dtype=torch.float32 if tiny else dtype, seed=SEED)
     return model.eval().requires_grad_(False)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import InternVLConfig, InternVLVisionConfig, Phi3Config
 
 from plait.generators.errors import CheckpointError
-from plait.generators.loading.strict import Layout, Place, renamed
+from plait.generators.loading.strict import Layout, Place, rename
 
 _RULES = {
     ("template",): "phi3-chat",
@@ -154,12 +154,12 @@ _NAMES = [
 """From transformers' names to the published ones."""
 
 
-def published_layout(names: Iterable[str]) -> Layout:
-    """The layout for the parameters `names`, of the tensors that `separated` yields."""
-    return {renamed(name, _NAMES): Place(name) for name in names}
+def layout_of(names: Iterable[str]) -> Layout:
+    """The layout for the parameters `names`, of the tensors that `separate` yields."""
+    return {rename(name, _NAMES): Place(name) for name in names}
 
 
-def separated(stored: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+def separate(stored: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
     """Stored tensors, with the joint projection of the vision model's attention in three.
 
     `...attn.qkv.weight` becomes `...attn.qkv.weight[q]`, `[k]` and `[v]`.

@@ -23,15 +23,15 @@ from transformers.models.phi3.modeling_phi3 import Phi3RotaryEmbedding
 from plait.generators.architectures import config_of
 from plait.generators.base import Weights
 from plait.generators.errors import CheckpointError
-from plait.generators.loading.files import Files, read_json, stored_tensors
-from plait.generators.loading.strict import device_of, empty_model, fill, randomised
-from plait.scorers.internvl.config import model_config, published_layout, separated
+from plait.generators.loading.files import Files, read_json, read_stored
+from plait.generators.loading.strict import device_of, empty_model, fill, randomise
+from plait.scorers.internvl.config import layout_of, model_config, separate
 from plait.scorers.internvl.settings import MmieScoreSettings
 from plait.scorers.internvl.tokenizer import (
     CONTROLS,
     END,
     PhiTokenizer,
-    added_tokens,
+    read_added_tokens,
     toy_tokenizer,
 )
 
@@ -127,7 +127,7 @@ class JudgeModel:
         head = self.model.lm_head.weight
         parts = [
             self.model.get_image_features(
-                normalised(part.to(head.device)).to(head.dtype), return_dict=True
+                normalise(part.to(head.device)).to(head.dtype), return_dict=True
             ).pooler_output
             for part in torch.split(tiles, at_once)
         ]
@@ -147,7 +147,7 @@ class JudgeModel:
         return scores
 
 
-def normalised(tiles: Tensor) -> Tensor:
+def normalise(tiles: Tensor) -> Tensor:
     """Grey levels as float32 (tiles, 3, side, side) with ImageNet's mean and deviation."""
     shares = tiles.permute(0, 3, 1, 2).float() / 255
     mean, deviation = (shares.new_tensor(v).view(1, 3, 1, 1) for v in (MEAN, DEVIATION))
@@ -159,16 +159,16 @@ def load(weights: Weights, settings: MmieScoreSettings) -> JudgeModel:
     device = device_of(settings.device)
     dtype = getattr(torch, settings.dtype)
     if weights == "pretrained":
-        return published(Files(settings.model, settings.revision), device, dtype)
+        return load_published(Files(settings.model, settings.revision), device, dtype)
     return _random(device, dtype, tiny=weights == "tiny")
 
 
-def published(files: Files, device: torch.device, dtype: torch.dtype) -> JudgeModel:
+def load_published(files: Files, device: torch.device, dtype: torch.dtype) -> JudgeModel:
     """Return the judge of a checkpoint in the published layout."""
     source = f"checkpoint {files.model!r}"
     config = model_config(read_json(files.need("config.json")), source)
     model = empty_model(KIND, config)
-    tokenizer = published_tokenizer(files)
+    tokenizer = load_tokenizer(files)
     rows = config.text_config.vocab_size
     if missing := [c.name for c in CONTROLS if c.name not in tokenizer.names]:
         raise CheckpointError(f"the tokenizer of {source} lacks {', '.join(missing)}")
@@ -178,8 +178,8 @@ def published(files: Files, device: torch.device, dtype: torch.dtype) -> JudgeMo
         )
     fill(
         model,
-        separated(stored_tensors(files, pickled=None)),
-        published_layout(model.state_dict()),
+        separate(read_stored(files, pickled=None)),
+        layout_of(model.state_dict()),
         source=source,
         device=device,
         dtype=dtype,
@@ -187,13 +187,13 @@ def published(files: Files, device: torch.device, dtype: torch.dtype) -> JudgeMo
     return _ready(model, tokenizer, device)
 
 
-def published_tokenizer(files: Files) -> PhiTokenizer:
+def load_tokenizer(files: Files) -> PhiTokenizer:
     """Return the tokenizer of a checkpoint, from the files transformers 4.37 reads."""
     config = read_json(files.need("tokenizer_config.json"))
     older = "added_tokens_decoder" not in config
     ids = read_json(files.need("added_tokens.json")) if older else None
     model = files.need("tokenizer.model").read_bytes()
-    return PhiTokenizer(model, config, added_tokens(config, ids))
+    return PhiTokenizer(model, config, read_added_tokens(config, ids))
 
 
 def _random(device: torch.device, dtype: torch.dtype, *, tiny: bool) -> JudgeModel:
@@ -208,7 +208,7 @@ def _random(device: torch.device, dtype: torch.dtype, *, tiny: bool) -> JudgeMod
     language = sizes["llm_config"] | ({"vocab_size": size} if tiny else {})
     config = model_config({**sizes, "llm_config": language}, "the built-in size")
     model = empty_model(KIND, config)
-    randomised(model, device=device, dtype=torch.float32 if tiny else dtype, seed=_SEED)
+    randomise(model, device=device, dtype=torch.float32 if tiny else dtype, seed=_SEED)
     head = model.lm_head.weight
     silent = torch.ones(len(head), dtype=torch.bool)
     silent[[*words, tokenizer.id(END)]] = False

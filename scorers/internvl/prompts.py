@@ -29,9 +29,9 @@ from plait.scorers.internvl.settings import MmieScoreSettings
 from plait.scorers.internvl.tokenizer import (
     IMAGE_TOKEN,
     conversation,
-    marked,
-    shown,
-    spelled_controls,
+    find_spelled_controls,
+    text_for_people,
+    with_control_tokens,
 )
 
 Grid = tuple[int, int]
@@ -97,7 +97,7 @@ class Budget:
     """Most tokens of the reply; below 1 where the prompt fills the model."""
 
 
-def budgeted(
+def budget_of(
     sizes: Sequence[tuple[int, int]],
     words: int,
     settings: MmieScoreSettings,
@@ -179,9 +179,9 @@ class PromptWriter:
         except ImageError as error:
             return Failure(str(error))
         parts = conversation(request.turns, self._settings.system)
-        ids = self._judge.tokenizer.encode(marked(parts))
+        ids = self._judge.tokenizer.encode(with_control_tokens(parts))
         judge = self._judge
-        budget = budgeted(
+        budget = budget_of(
             sizes,
             len(ids) - len(sizes),
             self._settings,
@@ -192,14 +192,16 @@ class PromptWriter:
         )
         if budget.reply < 1:
             return Skip(self._too_long(budget))
-        spelled = spelled_controls(request.turns, judge.tokenizer.names)
+        spelled = find_spelled_controls(request.turns, judge.tokenizer.names)
         # Each image's token is there once for every token of its tiles.
         tiles = iter(budget.tiles)
         token = self._image_id
         counts = (next(tiles) * judge.tile_tokens if i == token else 1 for i in ids)
         all_ids = tuple(i for i, n in zip(ids, counts, strict=True) for _ in range(n))
         images = request.images
-        return JudgePrompt(all_ids, images, sizes, budget, shown(parts), tuple(spelled))
+        return JudgePrompt(
+            all_ids, images, sizes, budget, text_for_people(parts), tuple(spelled)
+        )
 
     def _too_long(self, budget: Budget) -> str:
         images = self._judge.tile_tokens * sum(budget.tiles)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from plait.generators.base import Failure, Outcome, Result, Weights
-from plait.generators.content import answered
+from plait.generators.content import answer_all
 from plait.generators.decoding.sampling import NO_NUMBERS, read_tokens
 from plait.generators.decoding.streams import Stream, Streams
 from plait.generators.decoding.texts import TextTrack, TextWriter
@@ -35,7 +35,7 @@ def replies(
     streams = Streams(judge.decoder, judge.positions)
 
     def opened(records: list[int]) -> list[Stream]:
-        return _opened(judge, streams, [prompts[record] for record in records])
+        return _open_streams(judge, streams, [prompts[record] for record in records])
 
     def best(states: Tensor, records: list[int]) -> list[int]:
         logits = judge.logits(states)
@@ -47,7 +47,9 @@ def replies(
     return TextWriter(streams, opened, best, embedded, {end})(limits)
 
 
-def _opened(judge: JudgeModel, streams: Streams, prompts: Sequence[Tensor]) -> list[Stream]:
+def _open_streams(
+    judge: JudgeModel, streams: Streams, prompts: Sequence[Tensor]
+) -> list[Stream]:
     """Return the stream of each prompt. Long ones are read apart: see `LongRope`."""
     opened: dict[int, Stream] = {}
     for long in (False, True):
@@ -93,7 +95,7 @@ class MmieScore:
             written = replies(self.judge, self.embedded(ready, decoded), limits, self.end)
             return map(self.drafted, ready, written)
 
-        return answered([self.prompt(request, decoded) for request in inputs], answer)
+        return answer_all([self.prompt(request, decoded) for request in inputs], answer)
 
     def decoded(self, inputs: Iterable[Request]) -> DecodedImages:
         """Return the images of requests; decoding starts at once."""

@@ -28,7 +28,7 @@ from plait.generators.loading.llama import (
     Control,
     LlamaPieces,
     LlamaTokenizer,
-    trained_pieces,
+    train_pieces,
 )
 from plait.scorers.judging.rubrics import OWN
 
@@ -37,7 +37,7 @@ BEGIN_IMAGE = Control("<img>")
 END_IMAGE = Control("</img>")
 IMAGE_TOKEN = Control("<IMG_CONTEXT>")
 PLACEHOLDER = "<image>"
-"""How upstream marks an image in a prompt, and how `shown` does."""
+"""How upstream marks an image in a prompt, and how `text_for_people` does."""
 
 _ROLES: Mapping[Role, Control] = {
     "system": Control("<|system|>"),
@@ -65,7 +65,7 @@ def conversation(turns: Sequence[Turn], system: str) -> list[PromptPart]:
     return [*parts, _ROLES["assistant"], "\n"]
 
 
-def marked(parts: Iterable[PromptPart]) -> list[str | Control]:
+def with_control_tokens(parts: Iterable[PromptPart]) -> list[str | Control]:
     """Return each image as its control tokens, with one image token in place of many."""
     pieces: list[str | Control] = []
     for part in parts:
@@ -76,13 +76,13 @@ def marked(parts: Iterable[PromptPart]) -> list[str | Control]:
     return pieces
 
 
-def shown(parts: Iterable[PromptPart]) -> str:
+def text_for_people(parts: Iterable[PromptPart]) -> str:
     """Return the prompt for people."""
     named = (part.name if isinstance(part, Control) else part for part in parts)
     return display_text(named, PLACEHOLDER)
 
 
-def spelled_controls(turns: Iterable[Turn], names: Iterable[str]) -> list[str]:
+def find_spelled_controls(turns: Iterable[Turn], names: Iterable[str]) -> list[str]:
     """Names of control tokens that texts spell out; they are read letter by letter."""
     texts = [s.text for t in turns for s in t.content if isinstance(s, Text)]
     return [n for n in (*names, PLACEHOLDER) if any(n in text for text in texts)]
@@ -184,7 +184,7 @@ class PhiTokenizer(LlamaTokenizer):
         return int(self.pieces.processor.piece_to_id(name))
 
 
-def added_tokens(
+def read_added_tokens(
     config: Mapping[str, Any], ids: Mapping[str, int] | None = None
 ) -> list[AddedToken]:
     """The added tokens of a `tokenizer_config.json`, or of an older `added_tokens.json`."""
@@ -226,7 +226,7 @@ def toy_pieces() -> bytes:
     pairs = [" ".join(pair) for pair in itertools.product(WORDS, WORDS[::7])]
     rubrics = [line for r in OWN.values() for line in r.template.splitlines() if line]
     texts = pairs + _REPEATS * rubrics
-    return trained_pieces(texts, _PIECES, hard_vocab_limit=False)
+    return train_pieces(texts, _PIECES, hard_vocab_limit=False)
 
 
 def toy_tokenizer() -> tuple[PhiTokenizer, list[int], int]:

@@ -30,7 +30,7 @@ from plait.generators.base import (
     Walk,
 )
 from plait.generators.buckets import AnyPath
-from plait.generators.content import filled
+from plait.generators.content import fill
 from plait.generators.document import (
     Content,
     Document,
@@ -42,7 +42,7 @@ from plait.generators.document import (
     Turn,
 )
 from plait.generators.errors import MissingInput, UsageError
-from plait.generators.replies import as_number, json_object, stated, under
+from plait.generators.replies import as_number, json_object, statements_of, under
 from plait.scorers.base import UNBOUNDED, ReleasedSummary
 from plait.scorers.judging.corrected import Pages
 from plait.scorers.judging.judge import Question, QuestionsJudge, Readings
@@ -151,7 +151,7 @@ class AspectsJudge(QuestionsJudge[Scores]):
                 "question": pages.written(query.question),
                 "answer": pages.written(document.segments),
             }
-            content = filled(f"INPUT:\n{{question}}\nOUTPUT:\n{{answer}}{_ENDING}", fields)
+            content = fill(f"INPUT:\n{{question}}\nOUTPUT:\n{{answer}}{_ENDING}", fields)
         turns = Turn("system", (Text(self.wording),)), Turn("user", content)
         replies = yield from self.readings(query, [Question("", turns)])
         if not isinstance(replies, Readings):
@@ -248,7 +248,7 @@ class Squeezed:
 
 def aspects(reply: str) -> Scores | Unreadable:
     """Return the seven scores that a reply states."""
-    readings = {name: {_score(v) for v in stated(reply, name)} for name in ASPECTS}
+    readings = {name: {_score(v) for v in statements_of(reply, name)} for name in ASPECTS}
     scores = {
         name: score
         for name, own in readings.items()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from plait.generators.base import NotApplicable
-from plait.generators.content import filled, joined
+from plait.generators.content import fill, join_texts
 from plait.generators.document import Content, Document, Image, Query, Text
 from plait.scorers.judging.replies import (
     RubricQuestion,
@@ -53,7 +53,7 @@ class Corrected:
             "answer": pages.written(document.segments),
             "gt_answer": pages.truth(query.reference),
         }
-        content = filled(rubric.template, fields)
+        content = fill(rubric.template, fields)
         return RubricQuestion(
             rubric, content, left_out=pages.left_out, neutralised=tuple(pages.neutralised)
         )
@@ -81,7 +81,7 @@ class Pages:
                 segments.append(Text(self._neutral(segment.text).rstrip("\n") + "\n"))
             else:
                 segments += self._numbered(segment)
-        return joined(segments) or (Text(f"{NOTHING}\n"),)
+        return join_texts(segments) or (Text(f"{NOTHING}\n"),)
 
     def _numbered(self, image: Image) -> Content:
         number = self.shown + self.left_out

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 
 from plait.generators.base import NotApplicable, Outcome, Result, Unread, Walk
 from plait.generators.buckets import AnyPath
-from plait.generators.content import filled
+from plait.generators.content import fill
 from plait.generators.document import Content, Document, Query, Score, Text, Turn
 from plait.generators.replies import as_bool, is_unsure
 from plait.scorers.base import NoScore
@@ -212,7 +212,7 @@ class CriteriaJudge(QuestionsJudge[bool]):
             "answer": pages.written(shown),
             "criterion": (Text(criterion),),
         }
-        return (Turn("user", filled(self.wording.of(about, closed), fields)),)
+        return (Turn("user", fill(self.wording.of(about, closed), fields)),)
 
     def _as_released(
         self, query: Query, document: Document, about: About, criterion: str

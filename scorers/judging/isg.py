@@ -19,7 +19,7 @@ from typing import Any, Literal
 from plait.generators.base import NotApplicable, Outcome, Result, Unread, Unscored, Walk
 from plait.generators.buckets import AnyPath
 from plait.generators.document import Content, Document, Image, Query, Score, Text
-from plait.generators.replies import as_bool, as_number, stated
+from plait.generators.replies import as_bool, as_number, statements_of
 from plait.scorers.base import UNBOUNDED, NoScore
 from plait.scorers.judging.corrected import Pages
 from plait.scorers.judging.judge import Question, QuestionsJudge, Readings
@@ -103,11 +103,11 @@ def structure(content: Content, mode: Mode) -> str:
 
     In corrected mode a text of white space is none.
     """
-    kept = _kept(content, mode)
+    kept = _select(content, mode)
     return " ".join("<image>" if isinstance(s, Image) else "<text>" for s in kept)
 
 
-def _kept(content: Content, mode: Mode) -> Content:
+def _select(content: Content, mode: Mode) -> Content:
     blank = mode == "official"
     return tuple(s for s in content if isinstance(s, Image) or blank or s.text.strip())
 
@@ -118,7 +118,7 @@ _Named = dict[str, Text | Image]
 """Parts of query and answer by their placeholders."""
 
 
-def _named(who: str, content: Content) -> _Named:
+def _number_contents(who: str, content: Content) -> _Named:
     """Return the texts and images by their placeholders, each kind counted from 1."""
     named: _Named = {}
     counts = {"text": 0, "img": 0}
@@ -201,8 +201,8 @@ class IsgJudge(QuestionsJudge[Any]):
         """Ask all questions of the level at once, and count the verdicts."""
         if (known := self._known(query, document)) is not None:
             return known
-        named = _named("query", query.question)
-        named |= _named("gen", _kept(document.segments, self.mode))
+        named = _number_contents("query", query.question)
+        named |= _number_contents("gen", _select(document.segments, self.mode))
         about_images = list[_Item]()
         about_blocks = list[_Item]()
         if (self.level == "image" or self.official) and self._holds(query, document):
@@ -240,7 +240,7 @@ class IsgJudge(QuestionsJudge[Any]):
         value = read_key(reply, (_OVERALL,), _rating, _no_rating)
         if isinstance(value, Unreadable):
             return value
-        told = {aspect: stated(reply, aspect) for aspect in _ASPECTS}
+        told = {aspect: statements_of(reply, aspect) for aspect in _ASPECTS}
         rated = {a: as_number(own[0]) for a, own in told.items() if len(own) == 1}
         return value, {a: number for a, number in rated.items() if number is not None}
 
@@ -298,7 +298,7 @@ class IsgJudge(QuestionsJudge[Any]):
             value, aspects = verdicts[0]
             return self._result(value, aspects=aspects)
         if self.level == "image":
-            verdicts = met(asked, verdicts)
+            verdicts = with_prerequisites(asked, verdicts)
         told = [
             {**q, "verdict": verdicts.get(i), "reason": replies.reasons.get(i, "")}
             for i, q in enumerate(asked)
@@ -374,7 +374,9 @@ def _ends(item: _Item) -> tuple[str, str]:
 # ------------------------------------------------------------------------------ replies
 
 
-def met(questions: Sequence[_Item], verdicts: Mapping[int, bool]) -> dict[int, bool]:
+def with_prerequisites(
+    questions: Sequence[_Item], verdicts: Mapping[int, bool]
+) -> dict[int, bool]:
     """Return the verdicts with a no where one of a question's prerequisites is a no.
 
     A question without a verdict has none; neither has one that depends on it.
@@ -404,7 +406,7 @@ def _no_rating(value: str) -> str:
     return f"the score is {value}, not a number from 1 to {TOP}"
 
 
-def _loaded(reply: str) -> Any:
+def _parse_reply(reply: str) -> Any:
     """`generate_answer`: what a reply holds, and of one that is not JSON, its error."""
     try:
         return json.loads(reply.strip())
@@ -416,7 +418,7 @@ def _loaded(reply: str) -> Any:
 
 def official_yes(reply: str) -> bool | None:
     """`evaluate_image` on one reply; None where it raises, which ends the item."""
-    found = _loaded(reply)
+    found = _parse_reply(reply)
     try:
         return found is not None and _KEY in found and found[_KEY].lower() == "yes"
     except (TypeError, AttributeError):
@@ -426,7 +428,7 @@ def official_yes(reply: str) -> bool | None:
 def official_mean(replies: Sequence[str]) -> float | None:
     """The mean of the blocks' scores; None where there is none or adding them raises."""
     try:
-        given = [found[_KEY] for found in map(_loaded, replies) if _KEY in found]
+        given = [found[_KEY] for found in map(_parse_reply, replies) if _KEY in found]
         return sum(given) / len(given) if given else None
     except (TypeError, OverflowError):
         return None
@@ -437,5 +439,5 @@ def official_overall(reply: str) -> float | None:
 
     Raises TypeError or OverflowError where the released summary does.
     """
-    found = _loaded(reply)
+    found = _parse_reply(reply)
     return 0.0 + found[_OVERALL] if found and _OVERALL in found else None

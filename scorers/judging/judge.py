@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from plait.generators.base import Job, Outcome, Result, Unread, Walk
 from plait.generators.buckets import AnyPath
-from plait.generators.content import followed_up
+from plait.generators.content import follow_up
 from plait.generators.document import Content, Document, Draft, Query, Request, Score, Turn
 from plait.generators.keys import derived_seed
 from plait.generators.thoughts import UNFINISHED
@@ -132,7 +132,7 @@ class ChatJudge(Scorer):
                     again = wanted(question)
                     message = f"This cannot be read: {reading.reason}. {again}"
                     reply = outcome.value.reply
-                    turns = followed_up(question.turns, reply.text, message)
+                    turns = follow_up(question.turns, reply.text, message)
                     unread[i] = question._replace(turns=turns)
                 else:
                     values[i] = reading

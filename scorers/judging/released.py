@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from plait.generators.base import Unscored
 from plait.generators.buckets import AnyPath
-from plait.generators.content import joined
+from plait.generators.content import join_texts
 from plait.generators.document import Content, Document, Image, Query, Text
 from plait.scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable
 from plait.scorers.judging.rubrics import RELEASED, RUBRIC, TOP, Rubric, kind_of
@@ -35,7 +35,7 @@ DIGESTS = RELEASED["mmie"]
 _FORM = f"### Score\n<an integer from 0 to {TOP}>"
 
 
-def released_rubrics(file: AnyPath) -> dict[str, Rubric]:
+def read_released_rubrics(file: AnyPath) -> dict[str, Rubric]:
     """Return the released rubrics by category, from the user's copy of prompts.py.
 
     UsageError where the file does not hold the released texts.
@@ -54,7 +54,7 @@ class Flattened(NamedTuple):
     """What of the answer is not read."""
 
 
-def flattened(question: Content, answer: Content) -> Flattened:
+def flatten(question: Content, answer: Content) -> Flattened:
     """dataset.py, `get_dataset`: all of the question, and the answer as far as is read."""
     images: list[Image] = []
 
@@ -96,7 +96,7 @@ class Released:
         rubric = self.rubric_of(query)
         if isinstance(rubric, Unscored):
             return rubric
-        flat = flattened(query.question, document.segments)
+        flat = flatten(query.question, document.segments)
         if len(flat.images) > MOST_IMAGES:
             return Unscored(
                 f"the released scorer drops queries with more than {MOST_IMAGES} images"
@@ -111,7 +111,7 @@ class Released:
             shown += [image, Text(piece)]
         return RubricQuestion(
             rubric,
-            joined(shown),
+            join_texts(shown),
             left_out=sum(isinstance(s, Image) for s in flat.rest),
             cut=any(isinstance(s, Text) for s in flat.rest),
         )

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar
 from plait.generators import replies
 from plait.generators.document import Content, Image
 from plait.scorers.judging.rubrics import TOP, Rubric
-from plait.scorers.judging.statements import SCORE, stated_values
+from plait.scorers.judging.statements import SCORE, find_values
 from plait.scorers.judging.voice import own_texts, plain_marks
 
 
@@ -98,13 +98,13 @@ def read_key(
     one. A reply that states two things states nothing. With `bare` a reply may also be the
     value alone.
     """
-    values = replies.stated(reply, *keys)
+    values = replies.statements_of(reply, *keys)
     if bare and not values:
         values = [replies.bare(reply)]
     readings = {read(value) for value in values}
     if len(readings) == 1 and (reading := readings.pop()) is not None:
         return reading
-    several = f"{keys[0]!r} is stated as {' and as '.join(map(shown, values))}"
+    several = f"{keys[0]!r} is stated as {' and as '.join(map(repr_of, values))}"
     detail = several if len(values) > 1 else ""
     # The reasons are those from when nothing but JSON was read, so that the follow-up
     # questions of runs made then have the keys that they had.
@@ -113,7 +113,7 @@ def read_key(
         return Unreadable(no_object(reply), detail)
     if detail and read(plain.get(keys[0])) is not None:
         return Unreadable(detail)
-    return Unreadable(problem(shown(plain.get(keys[0]))), detail)
+    return Unreadable(problem(repr_of(plain.get(keys[0]))), detail)
 
 
 def object_schema(**members: Mapping[str, Any]) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def object_schema(**members: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def shown(value: Any) -> str:
+def repr_of(value: Any) -> str:
     """Return a value as Python writes it; one that is nested too deep by its type."""
     try:
         return repr(value)
@@ -142,12 +142,12 @@ def read_reply(reply: str, rubric: Rubric) -> RubricVerdict | Unreadable:
     """
     stated: dict[str, list[str]] = {}
     for text in own_texts(plain_marks(reply)):
-        stated = stated_values(text, rubric.criteria, rubric.penalty)
+        stated = find_values(text, rubric.criteria, rubric.penalty)
         if any(stated.values()):
             break
     verdicts = {name: _verdict(stated[name]) for name in rubric.criteria}
     penalty = _verdict(stated[rubric.penalty]) if rubric.penalty else 0
-    summed = _summed([*verdicts.values(), penalty])
+    summed = _sum([*verdicts.values(), penalty])
     if str(summed) in stated[SCORE]:
         stated[SCORE] = [str(summed)]
     scores = stated[SCORE]
@@ -175,7 +175,7 @@ def read_reply(reply: str, rubric: Rubric) -> RubricVerdict | Unreadable:
 _ON_SCALE = [str(i) for i in range(TOP + 1)]
 
 
-def _summed(values: list[int | None]) -> int | None:
+def _sum(values: list[int | None]) -> int | None:
     """Criteria less the penalty, which comes last; None without criteria."""
     if len(values) < 2 or None in values:
         return None

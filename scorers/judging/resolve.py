@@ -20,7 +20,7 @@ from plait.scorers.judging.corrected import Corrected
 from plait.scorers.judging.criteria import CriteriaJudge
 from plait.scorers.judging.isg import IsgJudge
 from plait.scorers.judging.judge import ChatJudge, QuestionsJudge, RubricJudge
-from plait.scorers.judging.released import Released, released_rubrics
+from plait.scorers.judging.released import Released, read_released_rubrics
 from plait.scorers.judging.rubrics import OWN, Rubric
 from plait.scorers.judging.sources import (
     DEFAULT_MODE,
@@ -293,7 +293,7 @@ def refuse_mini_lvlm(name: str, weights: WeightsName) -> None:
 def rubrics_of(settings: JudgeSettings) -> Mapping[str, Rubric]:
     """Return plait's rubrics by category, or the official ones; UsageError without them."""
     file = settings.source.file
-    return OWN if file is None else released_rubrics(file)
+    return OWN if file is None else read_released_rubrics(file)
 
 
 def refuse_wrong_rubric(settings: JudgeSettings) -> None:

@@ -83,7 +83,7 @@ def _own(category: str, wording: Mapping[str, Any]) -> Rubric:
     return Rubric(f"own:{category}", template, form, names, penalty)
 
 
-def worded(file: Path) -> dict[str, Any]:
+def read_wording(file: Path) -> dict[str, Any]:
     """Return the tables of a TOML file, the texts of its [parts] put into the others."""
     text = file.read_text(encoding="utf-8")
     for name in tomllib.loads(text)["parts"]:
@@ -92,7 +92,7 @@ def worded(file: Path) -> dict[str, Any]:
 
 
 WORDING: Mapping[str, Any] = MappingProxyType(
-    worded(Path(__file__).with_name("rubrics.toml"))
+    read_wording(Path(__file__).with_name("rubrics.toml"))
 )
 """What our rubrics say: `penalty`, `criteria` by name, `categories` with their `task`."""
 RELEASED: Mapping[str, Mapping[str, str]] = WORDING["released"]

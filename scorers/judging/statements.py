@@ -103,7 +103,7 @@ class _Line(Statement):
     label: str
 
 
-def stated_values(
+def find_values(
     text: str, criteria: Sequence[str], penalty: str | None
 ) -> dict[str, list[str]]:
     """Return the different values that a text states of each criterion, and as `SCORE`.
@@ -218,7 +218,7 @@ _ENDED = (
 
 
 @cache
-def _named(name: str) -> str:
+def _name_pattern(name: str) -> str:
     return rf"{re.escape(name)}(?:[ ]+score)?[*_]*(?:[ ]*{_NOTE})?[*_]*(?:[ ]+score)?[*_]*"
 
 
@@ -238,8 +238,8 @@ def _lines_of(name: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
         r"[)\]*_. \t]*$"
     )
     return (
-        re.compile(rf"{_LISTED}{_named(name)}{first}", _FLAGS),
-        re.compile(rf"{_LISTED}{_named(name)}{last}", _FLAGS),
+        re.compile(rf"{_LISTED}{_name_pattern(name)}{first}", _FLAGS),
+        re.compile(rf"{_LISTED}{_name_pattern(name)}{last}", _FLAGS),
     )
 
 
@@ -259,7 +259,9 @@ def _sections(
     The last ends where a paragraph after it states a score. A score in a section is that
     of the criterion, unless it says that it is of all.
     """
-    patterns = {name: re.compile(rf"{_LISTED}{_named(name)}.*", _FLAGS) for name in names}
+    patterns = {
+        name: re.compile(rf"{_LISTED}{_name_pattern(name)}.*", _FLAGS) for name in names
+    }
     starts = sorted(
         (
             _Line(m.start(), m.end(), "", name)

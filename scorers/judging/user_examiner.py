@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from plait.generators.content import joined
+from plait.generators.content import join_texts
 from plait.generators.document import Content, Document, Image, Query, Text, Turn
-from plait.generators.replies import find_objects, plain_key, stated
+from plait.generators.replies import find_objects, plain_key, statements_of
 from plait.scorers.judging.corrected import UNKNOWN, Pages
 from plait.scorers.judging.judge import Question
 from plait.scorers.judging.replies import Unreadable, object_schema
 from plait.scorers.judging.rubrics import WORDING
-from plait.scorers.judging.statements import stated_values
+from plait.scorers.judging.statements import find_values
 from plait.scorers.judging.user_rubric import (
     CategoryRubric,
     Criterion,
@@ -94,12 +94,14 @@ class UserExaminer:
         turns: list[Turn] = []
         for example in own.examples:
             shown = _case(asked.show, Pages(None), example)
-            turns.append(Turn("user", joined([Text(head), *shown])))
+            turns.append(Turn("user", join_texts([Text(head), *shown])))
             reply = self._reply(asked.criteria, example)
             turns.append(Turn("assistant", (Text(reply),)))
             head = ""
         given = ShownExample(query.question, document, query.reference, {}, {})
-        turns.append(Turn("user", joined([Text(head), *_case(asked.show, pages, given)])))
+        turns.append(
+            Turn("user", join_texts([Text(head), *_case(asked.show, pages, given)]))
+        )
         about = f"{self.rubric.digest} {query.id} {' '.join(asked.show)}"
         return Question(about, tuple(turns), asked.criteria)
 
@@ -108,7 +110,7 @@ class UserExaminer:
         if self.rubric.reply == "text":
             return "\n".join(f"{c.name}: <{_in_text(c)}>" for c in criteria)
         rows = [
-            f'{{"{_NAMED}": {_quoted(c.name)}, "{_REASON}": "{_WORDS["reason"]}", '
+            f'{{"{_NAMED}": {_quote(c.name)}, "{_REASON}": "{_WORDS["reason"]}", '
             f'"{_SCORE}": {_in_json(c)}}}'
             for c in criteria
         ]
@@ -137,15 +139,17 @@ class UserExaminer:
     def read(self, question: Question, reply: str) -> Verdicts | Unreadable:
         """Return what a reply says of the criteria that were asked about."""
         criteria: tuple[Criterion, ...] = question.criteria
-        said = dict(_said_in_list(reply))
+        said = dict(_read_list(reply))
         by_lines = self.rubric.reply == "text" and not said
-        lines = _said_in_lines(reply, criteria) if by_lines else {}
+        lines = _read_lines(reply, criteria) if by_lines else {}
         values: dict[str, float] = {}
         reasons: dict[str, str] = {}
         wrong: list[str] = []
         for criterion in criteria:
             name = criterion.name
-            found = said.get(plain_key(name)) or lines.get(name) or stated(reply, name)
+            found = (
+                said.get(plain_key(name)) or lines.get(name) or statements_of(reply, name)
+            )
             readings = {criterion.value_of(_score_in(value)) for value in found}
             if len(readings) == 1 and (value := readings.pop()) is not None:
                 values[name] = value
@@ -190,7 +194,7 @@ def _kinds(content: Content, texts: bool, images: bool) -> Content:
     return tuple(s for s in content if (texts if isinstance(s, Text) else images))
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -202,12 +206,12 @@ def _in_text(criterion: Criterion) -> str:
     return "1 or 0" if criterion.is_yes_no else criterion.form
 
 
-def _said_in_list(reply: str) -> Iterator[tuple[str, list[Any]]]:
+def _read_list(reply: str) -> Iterator[tuple[str, list[Any]]]:
     """Yield what a reply says under `verdicts`: by plain name, all that has this name.
 
     The list may be all of the reply, or its one verdict.
     """
-    lists = stated(reply, _LISTED)
+    lists = statements_of(reply, _LISTED)
     rows = lists[0] if len(lists) == 1 and isinstance(lists[0], list) else []
     if not lists:
         objects, broken = find_objects(reply)
@@ -219,11 +223,11 @@ def _said_in_list(reply: str) -> Iterator[tuple[str, list[Any]]]:
     yield from by_name.items()
 
 
-def _said_in_lines(reply: str, criteria: Sequence[Criterion]) -> Mapping[str, list[str]]:
+def _read_lines(reply: str, criteria: Sequence[Criterion]) -> Mapping[str, list[str]]:
     names = [criterion.name for criterion in criteria]
     lines: Mapping[str, list[str]] = {}
     for text in own_texts(plain_marks(reply)):
-        lines = stated_values(text, names, None)
+        lines = find_values(text, names, None)
         if any(lines[name] for name in names):
             break
     return lines

@@ -56,7 +56,7 @@ class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-def _shown(value: Any) -> Any:
+def _brief(value: Any) -> Any:
     if value == [] or value == ():
         raise ValueError(f"nothing would be shown; name some of {', '.join(SHOWN)}")
     return value
@@ -71,7 +71,7 @@ class Criterion(WeightedPart):
     """What the judge is shown; None for what the rubric says. Criteria that are shown the
     same are asked about together."""
 
-    checked = field_validator("show", mode="before")(_shown)
+    checked = field_validator("show", mode="before")(_brief)
 
     @field_validator("name")
     @classmethod
@@ -112,7 +112,7 @@ class QueryCriteria(_Table):
     """Of each that says none."""
     show: tuple[Shown, ...] | None = None
 
-    checked = field_validator("show", mode="before")(_shown)
+    checked = field_validator("show", mode="before")(_brief)
 
 
 class Picture(_Table):
@@ -146,7 +146,7 @@ class Judged(_Table):
     examples: tuple[Example, ...] | None = None
     """Go with the criteria: a category with its own criteria has its own examples."""
 
-    checked = field_validator("show", mode="before")(_shown)
+    checked = field_validator("show", mode="before")(_brief)
 
 
 class UserRubric(Judged):
@@ -244,20 +244,20 @@ def criteria_of_query(query: Query, usual: QueryCriteria) -> tuple[Criterion, ..
     defaults = usual.model_dump()
     return tuple(
         _query_criterion(value, number, defaults)
-        for number, value in enumerate(stated_criteria(query), 1)
+        for number, value in enumerate(read_criteria(query), 1)
     )
 
 
-def stated_criteria(query: Query) -> list[Any]:
+def read_criteria(query: Query) -> list[Any]:
     """Return what a query states as its criteria, valid or not."""
-    stated = [*_listed(query.criteria), *_listed(query.metadata.get(_COLUMN))]
+    stated = [*_as_list(query.criteria), *_as_list(query.metadata.get(_COLUMN))]
     for about, key in ABOUTS.items():
-        listed = _listed(query.metadata.get(key))
+        listed = _as_list(query.metadata.get(key))
         stated += [{"criterion": text, "about": about} for text in listed]
     return stated
 
 
-def _listed(text: str | None) -> list[Any]:
+def _as_list(text: str | None) -> list[Any]:
     if not text or not text.strip():
         return []
     if text.lstrip().startswith("["):
@@ -327,17 +327,17 @@ def read_user_rubric(text: RubricText) -> ReadRubric:
 
 def _with_scales(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return a file's content, its scale given to all criteria without one."""
-    values = _scaled(content, content)
+    values = _scale(content, content)
     if isinstance(values.get("categories"), Mapping):
         categories = values["categories"].items()
         values["categories"] = {
-            name: _scaled(own, content) if isinstance(own, Mapping) else own
+            name: _scale(own, content) if isinstance(own, Mapping) else own
             for name, own in categories
         }
     return values
 
 
-def _scaled(table: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:
+def _scale(table: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:
     criteria = table.get("criteria")
     if not isinstance(criteria, list) or "scale" not in whole:
         return dict(table)

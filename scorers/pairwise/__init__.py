@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from plait.generators.base import imported
+from plait.generators.base import import_target
 from plait.generators.buckets import AnyPath
 from plait.generators.catalogue import Named, by_name, valid_names
 from plait.generators.errors import UsageError
@@ -27,7 +27,7 @@ def resolve_protocol(
     if entry is None and ":" not in name:
         raise unknown("protocol", name, valid_names(Named.PAIRWISE))
     try:
-        protocol: Any = imported(name) if entry is None else entry.load()
+        protocol: Any = import_target(name) if entry is None else entry.load()
     except (ImportError, AttributeError) as error:
         raise UsageError(f"protocol {name!r} cannot be imported: {error}") from None
     if official is not None and not hasattr(protocol, "published"):

@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from plait.generators.buckets import AnyPath
-from plait.generators.content import filled, joined
+from plait.generators.content import fill, join_texts
 from plait.generators.document import Document, Query, Turn
 from plait.scorers.judging.sources import Mode, file_in, read_published
 from plait.scorers.pairwise.games import (
     Aspect,
     Game,
     ParsedReply,
-    counted,
+    count_games,
     in_both_orders,
     plain_mean,
     preferences,
@@ -94,7 +94,7 @@ class Creation(Pairwise):
             "truth": as_content(truth),
         }
         fields |= {released: fields[ours] for released, ours in _RELEASED.items()}
-        return (Turn("user", joined((*before, *filled(template, fields)))),)
+        return (Turn("user", join_texts((*before, *fill(template, fields)))),)
 
     def read(self, reply: str, aspect: Aspect = "preference") -> ParsedReply:
         """Return a five-level verdict, or two marks out of 10."""
@@ -110,7 +110,7 @@ class Creation(Pairwise):
     def counts(self, games: Sequence[Game]) -> dict[str, int]:
         """Return verdicts by level, for the second system, and replies on factuality."""
         levels = Counter(_all_preferences(games))
-        replies = counted(games, "factuality")
+        replies = count_games(games, "factuality")
         counts = {name: levels[level] for name, level in LEVELS.items()}
         return counts | {
             f"factuality_{n}": replies[n] for n in ("read", "unread", "failed")
@@ -137,7 +137,7 @@ def official_rewards(games: Sequence[Game]) -> dict[str, Estimate]:
     """
     verdicts = _all_preferences(games)
     own, other = ([pair[i] for g in games for pair in _marks(g)] for i in (0, 1))
-    replies = counted(games, "factuality")
+    replies = count_games(games, "factuality")
     replies_expected = sum(2 for g in games if g.judgement is not None)
     missing = replies["unread"] + replies["failed"] + replies["skipped"]
     values: dict[str, Sequence[float]] = {

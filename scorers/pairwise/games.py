@@ -149,7 +149,7 @@ _COUNTS = (
 )
 
 
-def counted(games: Sequence[Game], aspect: Aspect = "preference") -> dict[str, int]:
+def count_games(games: Sequence[Game], aspect: Aspect = "preference") -> dict[str, int]:
     """Questions, pairs of answers and replies by their outcomes.
 
     `questions` counts a repeated question once. `unjudged` are pairs lacking one of the
@@ -259,7 +259,7 @@ def pair_rows(
             part=part,
             group=group,
             values=values(members),
-            counts={**counted(members), **counts(members)},
+            counts={**count_games(members), **counts(members)},
         )
         for (first, second), games in pairs.items()
         for part, group, members in groups(games)

@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from plait.generators.buckets import AnyPath
-from plait.generators.content import filled, joined
+from plait.generators.content import fill, join_texts
 from plait.generators.document import Document, Query, Turn
 from plait.scorers.judging.sources import Mode, file_in, read_published
 from plait.scorers.pairwise.games import (
@@ -77,14 +77,14 @@ class MllmBench(Pairwise):
         """Images come after all text officially, else where the question has them."""
         question, after = self.question(query)
         reference = {"reference": as_content(query.criteria or "")}
-        criteria = filled(self.wording.criteria, reference) if query.criteria else ()
+        criteria = fill(self.wording.criteria, reference) if query.criteria else ()
         kind = as_content(query.metadata.get(QUESTION_TYPE, "open-ended"))
         one = whole(first)
         other = whole(second)
         fields = {"question": question, "criteria": criteria}
         fields |= {"type": kind, "first": one, "second": other}  # in our wording
         fields |= {"question_type": kind, "answer1": one, "answer2": other}  # as released
-        return (Turn("user", joined((*filled(self.wording.vote, fields), *after))),)
+        return (Turn("user", join_texts((*fill(self.wording.vote, fields), *after))),)
 
     def repeats_after(self, reply: str) -> bool:
         """Always: the question is asked again until the reply is a vote."""
@@ -129,13 +129,13 @@ NEITHER = (SITUATION_ONE, SITUATION_TWO, UNDECIDED, TIE)
 """Results for neither system."""
 
 
-def merged(judgement: Judgement) -> str | None:
+def merge_votes(judgement: Judgement) -> str | None:
     """Merge two votes (`parse_output` of scripts/evaluate.py); None without both.
 
     Equal votes count as they are; one for a system and one undecided are for the system;
     one for each system is a tie; the two undecided situations are plainly undecided.
     """
-    votes = {_voted(judgement, swapped) for swapped in (False, True)}
+    votes = {_vote_of(judgement, swapped) for swapped in (False, True)}
     if None in votes:
         return None
     if votes == {FIRST, SECOND}:
@@ -144,7 +144,7 @@ def merged(judgement: Judgement) -> str | None:
     return results.pop() if len(results) == 1 else UNDECIDED
 
 
-def _voted(judgement: Judgement, swapped: bool) -> str | None:
+def _vote_of(judgement: Judgement, swapped: bool) -> str | None:
     verdict = judgement.verdict(swapped)
     if verdict is None:
         return None
@@ -155,7 +155,9 @@ def _voted(judgement: Judgement, swapped: bool) -> str | None:
 
 def results(games: Sequence[Game]) -> list[tuple[str, str]]:
     """Return (question, result) of the games with two votes."""
-    judged = [(g.question, merged(g.judgement)) for g in games if g.judgement is not None]
+    judged = [
+        (g.question, merge_votes(g.judgement)) for g in games if g.judgement is not None
+    ]
     return [(question, result) for question, result in judged if result is not None]
 
 
@@ -187,7 +189,10 @@ def official_elo(pairs: GamesByPair) -> list[PairStanding]:
         # Every vote is in two battles.
         votes = round(sum(b.weight for b in battles if system in (b.first, b.second)) / 2)
         median = medians.get(system)
-        values = {"elo": _printed(rating, votes), "elo_median": _printed(median, votes)}
+        values = {
+            "elo": _as_printed(rating, votes),
+            "elo_median": _as_printed(median, votes),
+        }
         rows.append(PairStanding(system=system, values=values))
     return rows
 
@@ -221,7 +226,7 @@ def _medians(battles: Sequence[Battle]) -> dict[str, float]:
     return {system: float(np.median(ratings)) for system, ratings in samples.items()}
 
 
-def _printed(rating: float | None, votes: int) -> Estimate:
+def _as_printed(rating: float | None, votes: int) -> Estimate:
     if rating is None:
         return Estimate(None, None, 0, "never drawn")
     return Estimate(float(int(rating + 0.5)), None, votes)

@@ -23,7 +23,7 @@ from plait.scorers.pairwise.games import (
     in_both_orders,
     preferences,
 )
-from plait.scorers.pairwise.prompts import OWN, spaced
+from plait.scorers.pairwise.prompts import OWN, space_out
 from plait.scorers.pairwise.protocol import Pairwise
 from plait.scorers.pairwise.readers import better, official_better
 from plait.scorers.statistics.estimate import Estimate
@@ -33,7 +33,7 @@ _DIGESTS = OWN["released"]["mmrb2"]
 _FILE = "evaluate/generate_judgements/evaluator_apis/llm_judges/evaluation_prompts.py"
 
 
-def repaired_json() -> Callable[[str], Any]:
+def json_repairer() -> Callable[[str], Any]:
     """Return the parser of the released program; UsageError where it is not installed.
 
     Its repairs differ between versions, and MMRB2 names none.
@@ -59,7 +59,7 @@ class Mmrb2(Pairwise):
     mode: Mode = "corrected"
     wording: Mmrb2Wording = Mmrb2Wording(**OWN["mmrb2"])
     loads: Callable[[str], Any] = json.loads
-    """Parses replies in official mode: `repaired_json`."""
+    """Parses replies in official mode: `json_repairer`."""
     name: str = "mmrb2"
     FORM: ClassVar[str] = "better"
 
@@ -82,7 +82,7 @@ class Mmrb2(Pairwise):
             *(Text("[RESPONSE A:]"), *first.segments),
             *(Text("[RESPONSE B:]"), *second.segments),
         )
-        return (Turn("user", content if self.mode == "official" else spaced(content)),)
+        return (Turn("user", content if self.mode == "official" else space_out(content)),)
 
     def read(self, reply: str, aspect: Aspect = "preference") -> ParsedReply:
         """A, B, or neither."""

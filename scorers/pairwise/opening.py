@@ -31,7 +31,7 @@ from plait.scorers.pairwise.games import (
     preferences,
     rank,
 )
-from plait.scorers.pairwise.prompts import OWN, spaced
+from plait.scorers.pairwise.prompts import OWN, space_out
 from plait.scorers.pairwise.protocol import Pairwise
 from plait.scorers.pairwise.readers import lean, official_lean
 from plait.scorers.statistics.estimate import Estimate
@@ -88,7 +88,7 @@ class Opening(Pairwise):
         content += (Text(self.wording.ending),)
         return (
             Turn("system", (Text(self.wording.task),)),
-            Turn("user", content if self.mode == "official" else spaced(content)),
+            Turn("user", content if self.mode == "official" else space_out(content)),
         )
 
     def read(self, reply: str, aspect: Aspect = "preference") -> ParsedReply:

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from plait.generators.base import Result, Unscored
 from plait.generators.buckets import AnyPath
-from plait.generators.content import filled, joined
+from plait.generators.content import fill, join_texts
 from plait.generators.document import Content, Document, Query, Turn
 from plait.scorers.features import (
     NAMES,
@@ -44,7 +44,7 @@ from plait.scorers.pairwise.games import (
     Standings,
     TablePart,
     by_pair,
-    counted,
+    count_games,
     groups,
     in_both_orders,
     plain_mean,
@@ -54,7 +54,7 @@ from plait.scorers.pairwise.prompts import (
     OWN,
     as_content,
     history,
-    spaced,
+    space_out,
     texts,
     user_turns,
     whole,
@@ -68,7 +68,7 @@ from plait.scorers.statistics.ratings import (
     SCALE,
     Battle,
     bradley_terry,
-    expected,
+    expected_score,
     online_elo,
 )
 
@@ -129,23 +129,23 @@ class ProBench(Pairwise):
         if track == "multi-round" and (official or not single):
             pairs = self._rounds(query, first, second)
         elif official:
-            pairs = filled(_PAIR, _listed(query, first, second))
+            pairs = fill(_PAIR, _as_lists(query, first, second))
         else:
-            last = spaced(user_turns(query)[-1].content)
+            last = space_out(user_turns(query)[-1].content)
             pair = {"question": last, "first": whole(first), "second": whole(second)}
-            pairs = joined((*history(query), *filled(_PAIR, pair)))
+            pairs = join_texts((*history(query), *fill(_PAIR, pair)))
         _, before = self.question(query)
         system = Turn("system", as_content(self.wording[track]))
-        return (system, Turn("user", joined((*before, *pairs))))
+        return (system, Turn("user", join_texts((*before, *pairs))))
 
     def _rounds(self, query: Query, first: Document, second: Document) -> Content:
-        place = texts if self.mode == "official" else spaced
+        place = texts if self.mode == "official" else space_out
         rounds: list[Content] = []
         for i, (turn, a, b) in enumerate(_by_turn(query, first, second)):
             pair = {"question": place(turn.content), "first": whole(a), "second": whole(b)}
-            fields = {"i": as_content(str(i)), "pair": filled(_PAIR, pair)}
-            rounds += [as_content("\n\n" if i else ""), filled(_TURN, fields)]
-        return joined(s for content in rounds for s in content)
+            fields = {"i": as_content(str(i)), "pair": fill(_PAIR, pair)}
+            rounds += [as_content("\n\n" if i else ""), fill(_TURN, fields)]
+        return join_texts(s for content in rounds for s in content)
 
     def repeats_after(self, reply: str) -> bool:
         """Only a reply without any verdict is asked for again (`isvalid_output`)."""
@@ -212,7 +212,7 @@ def _by_turn(
     return list(zip(turns, first.answers, second.answers, strict=True))
 
 
-def _listed(query: Query, first: Document, second: Document) -> Mapping[str, Content]:
+def _as_lists(query: Query, first: Document, second: Document) -> Mapping[str, Content]:
     """Question and answers as the official program prints them: as Python lists.
 
     Answers with images, which it never had, are set as they are.
@@ -264,7 +264,7 @@ def corrected_rows(
                 part=part,
                 group=group,
                 values=values,
-                counts=counted(own),
+                counts=count_games(own),
             )
         )
     rows.sort(key=lambda row: (rank(row.values["rating"]), row.system))
@@ -326,16 +326,16 @@ def _ratings(battles: Sequence[Battle]) -> dict[str, Estimate]:
         return missing(f"no spread in style: {', '.join(flat)}")
     if len(set(y)) < 2:
         return missing("all games go one way")
-    coefficients = _fitted(x, y)
+    coefficients = _fit(x, y)
     rating = int(_rating(coefficients))
-    samples = _resampled(x, y, np.array([b.score == 0.5 for b in battles]))
+    samples = _resample(x, y, np.array([b.score == 0.5 for b in battles]))
     reason = "a resampling's games all go one way"
     ends = None
     if samples is not None:
         low, high = np.percentile(samples, [2.5, 97.5])
         reason = ""
         ends = (float(int(low)), float(int(high)))
-    win_rate = round(100 * expected(rating, BASELINE_RATING), 2)
+    win_rate = round(100 * expected_score(rating, BASELINE_RATING), 2)
     values = {
         "rating": Estimate(float(rating), ends, n, reason),
         "win_rate": Estimate(win_rate, None, n),
@@ -362,7 +362,7 @@ def matrices(battles: Sequence[Battle]) -> tuple[Floats, npt.NDArray[np.int64]]:
     return np.column_stack([np.concatenate([sides, sides]), z]), y
 
 
-def _fitted(x: Floats, y: npt.NDArray[np.int64]) -> Floats:
+def _fit(x: Floats, y: npt.NDArray[np.int64]) -> Floats:
     from sklearn.linear_model import LogisticRegression
 
     return np.asarray(LogisticRegression(fit_intercept=False).fit(x, y).coef_[0])
@@ -373,7 +373,7 @@ def _rating(coefficients: Floats) -> float:
     return float(own + (BASELINE_RATING - base))
 
 
-def _resampled(
+def _resample(
     x: Floats, y: npt.NDArray[np.int64], tied: npt.NDArray[np.bool_]
 ) -> list[float] | None:
     """Return ratings of 100 resamplings of the games; None where one cannot be fitted."""
@@ -387,7 +387,7 @@ def _resampled(
         rows = np.concatenate([decided, decided, ties, ties + n])
         if len(set(y[rows])) < 2:
             return None
-        ratings.append(_rating(_fitted(x[rows], y[rows])))
+        ratings.append(_rating(_fit(x[rows], y[rows])))
     return ratings
 
 

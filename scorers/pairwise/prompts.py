@@ -10,20 +10,20 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from plait.generators.content import joined
+from plait.generators.content import join_texts
 from plait.generators.document import Content, Document, Image, Query, Text, Turn
-from plait.scorers.judging.rubrics import worded
+from plait.scorers.judging.rubrics import read_wording
 
-OWN = worded(Path(__file__).with_name("prompts.toml"))
+OWN = read_wording(Path(__file__).with_name("prompts.toml"))
 """Our wording: the tables of `prompts.toml`, with their parts put together."""
 
 
-def spaced(content: Content) -> Content:
+def space_out(content: Content) -> Content:
     """`content` with every segment on a line of its own."""
     lines: list[Text | Image] = []
     for i, segment in enumerate(content):
         lines += [Text("\n"), segment] if i else [segment]
-    return joined(lines)
+    return join_texts(lines)
 
 
 def as_content(text: str) -> Content:
@@ -43,7 +43,7 @@ def images_of(content: Content) -> Content:
 
 def whole(answer: Document) -> Content:
     """Return all of an answer in order, every segment on a line of its own."""
-    return spaced(answer.segments)
+    return space_out(answer.segments)
 
 
 def user_turns(query: Query) -> tuple[Turn, ...]:
@@ -57,8 +57,8 @@ def history(query: Query) -> Content:
     segments: list[Content] = []
     for turn in query.turns[:last]:
         who = {"user": "User", "assistant": "Assistant", "system": "System"}[turn.role]
-        segments += [as_content(f"{who}:\n"), spaced(turn.content), (Text("\n\n"),)]
-    return joined(s for content in segments for s in content)
+        segments += [as_content(f"{who}:\n"), space_out(turn.content), (Text("\n\n"),)]
+    return join_texts(s for content in segments for s in content)
 
 
 DESCRIPTION = "image_description"
@@ -82,7 +82,7 @@ def text_only(query: Query) -> Query:
     last = max(i for i, t in enumerate(query.turns) if t.role == "user")
     turns = []
     for i, turn in enumerate(query.turns):
-        text = spaced(tuple(s for s in turn.content if isinstance(s, Text)))
+        text = space_out(tuple(s for s in turn.content if isinstance(s, Text)))
         added = Text(f"\n{_BEFORE}{description}" if i == last else "")
-        turns.append(Turn(turn.role, joined((*text, added))))
+        turns.append(Turn(turn.role, join_texts((*text, added))))
     return replace(query, turns=tuple(turns))

@@ -19,7 +19,7 @@ from plait.generators.base import (
     Unscored,
     Walk,
 )
-from plait.generators.content import followed_up
+from plait.generators.content import follow_up
 from plait.generators.document import Content, Document, Draft, Query, Request, Turn
 from plait.generators.keys import derived_seed
 from plait.generators.thoughts import UNFINISHED
@@ -40,7 +40,7 @@ from plait.scorers.pairwise.games import (
     by_pair,
     pair_rows,
 )
-from plait.scorers.pairwise.prompts import OWN, images_of, spaced, texts
+from plait.scorers.pairwise.prompts import OWN, images_of, space_out, texts
 from plait.scorers.statistics.estimate import Estimate
 
 _POSITION: dict[Aspect, int] = {"preference": 0, "factuality": 1}
@@ -74,7 +74,7 @@ class Pairwise:
         """Return the question, and the images that officially stand apart from it."""
         if self.mode == "official":
             return texts(query.question), images_of(query.question)
-        return spaced(query.question), ()
+        return space_out(query.question), ()
 
     def aspects(self, query: Query) -> tuple[Aspect, ...]:
         """Return what is asked about a query."""
@@ -226,7 +226,7 @@ class Pairwise:
             return question if chat.seeded and self.repeats_after(text) else None
         form = self.form(question.aspect)
         message = OWN["again"].format(problem=outcome.reason, form=form)
-        return replace(question, turns=followed_up(question.turns, text, message))
+        return replace(question, turns=follow_up(question.turns, text, message))
 
 
 def both_orders(

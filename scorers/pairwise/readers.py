@@ -108,17 +108,17 @@ def _preferences(text: str, holds: Holds) -> set[int]:
     finals = list(_FINAL.finditer(text))
     after = finals[-1].end() if finals else 0
     plain = _plain(text, after, holds) if finals else set()
-    return (_bracketed(text, after, holds) or _bracketed(text, 0, holds)) | plain
+    return (_read_brackets(text, after, holds) or _read_brackets(text, 0, holds)) | plain
 
 
-def _bracketed(text: str, start: int, holds: Holds) -> set[int]:
+def _read_brackets(text: str, start: int, holds: Holds) -> set[int]:
     """Verdicts in double brackets, with those that are joined to the last without them."""
     forms: list[str] = []
     for match in _BRACKETS.finditer(text, start):
         if holds(text, match.start(), match.end()):
-            joined = _joined(text, match.end()) if _known([match[1]]) else []
+            joined = _join(text, match.end()) if _verdicts_of([match[1]]) else []
             forms += [match[1], *joined]
-    return _known(forms)
+    return _verdicts_of(forms)
 
 
 def _plain(text: str, after: int, holds: Holds) -> set[int]:
@@ -126,10 +126,10 @@ def _plain(text: str, after: int, holds: Holds) -> set[int]:
     begun = _PLAIN.match(text, after)
     if begun is None or not holds(text, begun.start(1), begun.end(1)):
         return set()
-    return _known([begun[1], *_joined(text, begun.end())])
+    return _verdicts_of([begun[1], *_join(text, begun.end())])
 
 
-def _joined(text: str, end: int) -> list[str]:
+def _join(text: str, end: int) -> list[str]:
     forms: list[str] = []
     while len(forms) < len(LEVELS) and (other := _OTHER.match(text, end)):
         forms.append(other[1])
@@ -137,7 +137,7 @@ def _joined(text: str, end: int) -> list[str]:
     return forms
 
 
-def _known(forms: Iterable[str]) -> set[int]:
+def _verdicts_of(forms: Iterable[str]) -> set[int]:
     return {p for form in forms if (p := _preference(form)) is not None}
 
 

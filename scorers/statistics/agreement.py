@@ -81,13 +81,13 @@ def spearman(x: Floats, y: Floats, w: Floats) -> Floats:
 def _ranks(x: Floats, w: Floats) -> Floats:
     """Return (draws, pairs) mean ranks among the pairs as drawn, about their mean."""
     _, level = np.unique(x, return_inverse=True)
-    counts = _summed(w, level)
+    counts = _sum_by_level(w, level)
     below = np.cumsum(counts, axis=1) - counts
     ranks: Floats = below + (counts + 1) / 2 - (w.sum(1, keepdims=True) + 1) / 2
     return ranks[:, level]
 
 
-def _summed(w: Floats, level: npt.NDArray[np.intp]) -> Floats:
+def _sum_by_level(w: Floats, level: npt.NDArray[np.intp]) -> Floats:
     """Return (draws, levels) weights summed over the pairs of each level."""
     order = np.argsort(level, kind="stable")
     starts = np.flatnonzero(np.diff(level[order], prepend=-1))
@@ -97,7 +97,7 @@ def _summed(w: Floats, level: npt.NDArray[np.intp]) -> Floats:
 def kendall(x: Floats, y: Floats, w: Floats) -> Floats:
     """Kendall's tau-b: concordant less discordant pairs of pairs, corrected for ties."""
     cells, cell = np.unique(np.stack([x, y], axis=1), axis=0, return_inverse=True)
-    counts = _summed(w, cell)
+    counts = _sum_by_level(w, cell)
     net = np.zeros(len(w))
     for start in range(0, len(cells), _BLOCK):
         rows = slice(start, start + _BLOCK)
@@ -109,7 +109,7 @@ def kendall(x: Floats, y: Floats, w: Floats) -> Floats:
 def _apart(x: Floats, w: Floats) -> Floats:
     """Ordered pairs of drawn pairs whose values differ."""
     _, level = np.unique(x, return_inverse=True)
-    apart: Floats = w.sum(1) ** 2 - (_summed(w, level) ** 2).sum(1)
+    apart: Floats = w.sum(1) ** 2 - (_sum_by_level(w, level) ** 2).sum(1)
     return apart
 
 
@@ -235,7 +235,7 @@ def _coefficients(
     coefficients = dict.fromkeys(COEFFICIENTS, Estimate(None, None, n, OTHER_SCALE))
     for name, c in COEFFICIENTS.items():
         if one_scale or not c.one_scale:
-            value = estimated(c.function, judge, human, resampled, queries)
+            value = estimate_with_interval(c.function, judge, human, resampled, queries)
             coefficients[name] = replace(value, n=n)
     return coefficients
 
@@ -256,7 +256,7 @@ def _groups(pairs: Sequence[ScoredPair]) -> Iterator[tuple[str | None, str | Non
         yield from ((category, kind) for kind in several if kind in present)
 
 
-def estimated(
+def estimate_with_interval(
     function: Function, judge: Floats, human: Floats, resampled: Floats, queries: int
 ) -> Estimate:
     """Return a coefficient of the pairs as they are, with the interval of its draws."""

@@ -50,8 +50,8 @@ class Estimate:
         # Of numbers below 0.1 six significant digits, by the largest of them.
         places = _DIGITS if not 0 < size < 0.1 else _DIGITS - 1 - floor(log10(size))
         plain: dict[str, Any] = {
-            name: None if self.value is None else _rounded(self.value, places),
-            "ci95": self.ci95 and [_rounded(end, places) for end in self.ci95],
+            name: None if self.value is None else _round(self.value, places),
+            "ci95": self.ci95 and [_round(end, places) for end in self.ci95],
             "n": self.n,
         }
         about = {"method": self.method, "reason": self.reason}
@@ -63,7 +63,7 @@ def excludes_zero(estimate: Estimate) -> bool:
     return estimate.ci95 is not None and (estimate.ci95[0] > 0 or estimate.ci95[1] < 0)
 
 
-def _rounded(value: float, places: int) -> float:
+def _round(value: float, places: int) -> float:
     return round(value, places) + 0.0  # of what rounds to -0.0, 0.0
 
 

@@ -84,7 +84,7 @@ PERCENT = (0.0, 100.0)
 
 def mean(values: npt.ArrayLike, ends: Ends = UNBOUNDED) -> Estimate:
     """Return the mean of independent values, NaN for none, with its interval."""
-    return stratified([Stratum("", 1.0, values)], ends)
+    return stratified_mean([Stratum("", 1.0, values)], ends)
 
 
 def of_differences(ends: Ends) -> Ends:
@@ -92,7 +92,7 @@ def of_differences(ends: Ends) -> Ends:
     return (ends[0] - ends[1], ends[1] - ends[0])
 
 
-def paired(x: Floats, y: Floats) -> Floats:
+def paired_differences(x: Floats, y: Floats) -> Floats:
     """`x - y`, 0 where means over repeats differ by rounding only."""
     sizes = np.maximum(np.abs(x), np.abs(y))
     with np.errstate(over="ignore"):
@@ -140,9 +140,9 @@ def pooled_mean(
     return replace(mean(linear, ends), value=average)
 
 
-def stratified(strata: Sequence[Stratum], ends: Ends = UNBOUNDED) -> Estimate:
+def stratified_mean(strata: Sequence[Stratum], ends: Ends = UNBOUNDED) -> Estimate:
     """The mean of the strata's means under their weights; None while one is empty."""
-    samples = [_known(stratum.values) for stratum in strata]
+    samples = [_finite(stratum.values) for stratum in strata]
     named = zip(strata, samples, strict=True)
     n = sum(len(sample) for sample in samples)
     if not all(len(sample) for sample in samples):
@@ -170,7 +170,7 @@ def stratified(strata: Sequence[Stratum], ends: Ends = UNBOUNDED) -> Estimate:
     return Estimate(math.ldexp(value, unit), (low, high), n, "", method)
 
 
-def _known(values: npt.ArrayLike) -> Floats:
+def _finite(values: npt.ArrayLike) -> Floats:
     """In ascending order, so that sums do not depend on the order of the queries."""
     sample = np.asarray(values, dtype=np.float64)
     return np.sort(sample[~np.isnan(sample)])

@@ -73,7 +73,7 @@ class Battle:
         return self if self.first <= self.second else self.flipped
 
 
-def expected(rating: float, other: float) -> float:
+def expected_score(rating: float, other: float) -> float:
     """Return the expected score against another, 1 / (1 + 10^((other-rating)/400)).
 
     ProBench section 2 prints the exponent with the opposite sign, which would favour the
@@ -93,8 +93,8 @@ def online_elo(battles: Iterable[Battle], k: float) -> dict[str, float]:
         first = ratings.setdefault(b.first, INITIAL)
         second = ratings.setdefault(b.second, INITIAL)
         step = k * b.weight
-        ratings[b.first] = first + step * (b.score - expected(first, second))
-        ratings[b.second] = second + step * (1 - b.score - expected(second, first))
+        ratings[b.first] = first + step * (b.score - expected_score(first, second))
+        ratings[b.second] = second + step * (1 - b.score - expected_score(second, first))
     return ratings
 
 
@@ -135,7 +135,7 @@ def bradley_terry(
     fitted = {name: (float(value), drawn) for name, value, drawn in columns}
 
     def percent(gap: float) -> float:
-        return 100 * expected(gap, 0.0)
+        return 100 * expected_score(gap, 0.0)
 
     def estimate(name: str, scale: Callable[[float], float], unit: float) -> Estimate:
         """Return the gap to the anchor and its interval on another, monotone scale."""
@@ -170,7 +170,7 @@ def _sides(battles: Sequence[Battle], names: Sequence[str]) -> Indices:
     return np.array(sides, dtype=np.int64).reshape(-1, 2)
 
 
-def _connected(n: int, pairs: Indices, start: int) -> Booleans:
+def _reachable(n: int, pairs: Indices, start: int) -> Booleans:
     """Return (n,) which of n nodes a chain of `pairs` connects with `start`."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
@@ -209,7 +209,7 @@ class PairedModel:
             ),
         )
         names = sorted({anchor, *(s for b in upright for s in (b.first, b.second))})
-        reached = _connected(len(names), _sides(upright, names), names.index(anchor))
+        reached = _reachable(len(names), _sides(upright, names), names.index(anchor))
         known = [name for name, there in zip(names, reached, strict=True) if there]
         played = [b for b in upright if b.first in known]
         self.systems = [name for name in known if name != anchor]
@@ -246,7 +246,7 @@ class PairedModel:
         escaping = _runs(outcomes, _escape(outcomes, coefficients, self.escape))
         runs = escaping != 0
         coefficients[runs] = np.copysign(np.inf, escaping[runs])
-        placed = _connected(systems + 1, self.sides[weight > 0], systems)
+        placed = _reachable(systems + 1, self.sides[weight > 0], systems)
         coefficients[:systems][~placed[:systems]] = np.nan
         informed = ((wins + losses) @ np.abs(self.rows)) > 0
         return np.where(informed, coefficients, np.nan)

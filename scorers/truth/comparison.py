@@ -76,17 +76,17 @@ def scene_compared(own: Reading, true: Reading) -> AttributeCounts:
     """
     there = bool(true.items) or true.background is not None
     items = (
-        _compared(_attributes(o), _attributes(t), t is not None)
-        for o, t in _paired(own.items, true.items)
+        _compare(_attributes(o), _attributes(t), t is not None)
+        for o, t in _pair(own.items, true.items)
     )
     sides = ({BACKGROUND: own.background}, {BACKGROUND: true.background})
-    return sum(items, _compared(*sides, there))
+    return sum(items, _compare(*sides, there))
 
 
 _Values = Mapping[str, str | None]
 
 
-def _compared(own: _Values, true: _Values, there: bool) -> AttributeCounts:
+def _compare(own: _Values, true: _Values, there: bool) -> AttributeCounts:
     """`there` tells whether truth holds the thing at all."""
     known = Counter(name for name, value in true.items() if value is not None)
     stated = Counter(
@@ -102,7 +102,7 @@ def _attributes(item: ItemReading | None) -> dict[str, str | None]:
     return {} if item is None else {name: getattr(item, name) for name in ATTRIBUTES}
 
 
-def _paired(
+def _pair(
     own: Iterable[ItemReading], true: Iterable[ItemReading]
 ) -> Iterator[tuple[ItemReading | None, ItemReading | None]]:
     """Items of both sides, the most alike first; None where one is left over."""

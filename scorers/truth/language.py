@@ -24,7 +24,7 @@ def phrase(item: SceneItem) -> str:
     return f"a {noun(item)} at the {item.place}"
 
 
-def listed(parts: Sequence[str]) -> str:
+def list_words(parts: Sequence[str]) -> str:
     """Return parts as English lists them: `a, b and c`."""
     if len(parts) < 2:
         return "".join(parts)
@@ -36,7 +36,7 @@ def description(scene: Scene, rng: random.Random | None = None) -> str:
     items = list(scene.items)
     if rng is not None:
         rng.shuffle(items)
-    return f"{listed([phrase(i) for i in items])} on a {scene.background} background"
+    return f"{list_words([phrase(i) for i in items])} on a {scene.background} background"
 
 
 def sentence(scene: Scene, rng: random.Random) -> str:
@@ -81,7 +81,7 @@ def instruction(change: Change) -> str:
     return f"make {thing} {new}"
 
 
-def stated(change: Change, rng: random.Random) -> str | None:
+def state_change(change: Change, rng: random.Random) -> str | None:
     """A change by what is there afterwards: `Now there is a large red circle at ...`.
 
     None where an item goes or leaves its place, of which such a sentence would not tell.
@@ -98,19 +98,19 @@ def step(number: int, text: str) -> str:
     return f"Step {number}: {text}"
 
 
-def counted(number: int, thing: str) -> str:
+def count_words(number: int, thing: str) -> str:
     """Return a number of things: `one circle`, `two red shapes`."""
     return f"{NUMBERS[number]} {thing if number == 1 else thing + 's'}"
 
 
 def count_answer(number: int, thing: str) -> str:
     """Answer to `How many {thing}s are there?`."""
-    return f"There {_be(number)} {counted(number, thing)}."
+    return f"There {_be(number)} {count_words(number, thing)}."
 
 
 def more_answer(first: int, shape: str, second: int, other: str) -> str:
     """Answer to `Are there more {shape}s than {other}s?`: both numbers, then which."""
-    numbers = f"{counted(first, shape)} and {counted(second, other)}"
+    numbers = f"{count_words(first, shape)} and {count_words(second, other)}"
     return f"There {_be(first)} {numbers}, so {'yes' if first > second else 'no'}."
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from plait.scorers.truth.language import listed
+from plait.scorers.truth.language import list_words
 from plait.scorers.truth.scene import PLACES, Scene, SceneItem
 
 
@@ -49,7 +49,7 @@ class Reading:
         return cls(background, tuple(sorted(items, key=lambda i: places.index(i.place))))
 
     def __str__(self) -> str:
-        items = listed([str(item) for item in self.items]) or "nothing"
+        items = list_words([str(item) for item in self.items]) or "nothing"
         return f"{items} on a {self.background} background" if self.background else items
 
     def at(self, place: str) -> ItemReading | None:

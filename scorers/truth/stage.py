@@ -59,7 +59,7 @@ class TruthReader:
         if not candidate.document.segments:
             return Unscored("the document is empty")
         parts: dict[str, Any] = {n: _part(c, own, true) for n, c in _COMPARISONS.items()}
-        parts[SHOWN] = [_shown(image) for image in own.images]
+        parts[SHOWN] = [_show(image) for image in own.images]
         return Result(Score(own.share, parts), {"images": len(own.images)})
 
 
@@ -73,7 +73,7 @@ def _part(compare: _Compare, own: _Readings, true: _Readings | None) -> dict[str
     return {"value": 100 * whole.f1} | whole.as_json() | {"each": each}
 
 
-def _shown(image: Reading | Illegible) -> str:
+def _show(image: Reading | Illegible) -> str:
     return f"unreadable: {image.reason}" if isinstance(image, Illegible) else str(image)
 
 
@@ -138,12 +138,12 @@ def _match(own: _Readings, true: _Readings | None) -> list[AttributeCounts]:
         raise _NoValue(UNSCORED, NO_IMAGE)
     pairs = zip(pairs_of(own.document), own.images, strict=True)
     return [
-        scene_compared(_readable(k, image), _described(k, pair.text))
+        scene_compared(_readable(k, image), _describe(k, pair.text))
         for k, (pair, image) in enumerate(pairs, start=1)
     ]
 
 
-def _described(number: int, text: str) -> Reading:
+def _describe(number: int, text: str) -> Reading:
     said = read_text(text)
     if isinstance(said, Illegible):
         raise _NoValue(UNSCORED, f"unreadable text beside image {number}: {said.reason}")

@@ -76,7 +76,7 @@ class CriteriaScorer(QuestionScorer):
                 asked_about = asked_about.replace(" about its {about}", "")
             worded = asked_about.replace("{about}", about)
             question = Question(worded.replace("{criterion}", criterion), YES_NO)
-            asked.append((_shown(query, document, about), question))
+            asked.append((_what_to_show(query, document, about), question))
         records = yield from self.records(query, asked)
         if not isinstance(records, list):
             return records
@@ -92,7 +92,7 @@ class CriteriaScorer(QuestionScorer):
         return Result(Score(100 * fmean([*rates.values()]), parts))
 
 
-def _shown(query: Query, document: Document, about: About) -> Document:
+def _what_to_show(query: Query, document: Document, about: About) -> Document:
     """Question and answer; of closed questions the images alone where they are meant."""
     closed = query.field == CLOSED and about == "image"
     pages = Pages(None)

@@ -96,7 +96,7 @@ class DpgScorer(QuestionScorer):
             for own in images
         ]
         official = self.options.mode == "official"
-        zeroed = zeroed_in_order if official else zeroed_by_ancestors
+        zeroed = hold_in_order if official else hold_by_ancestors
         depends_on = {p.id: p.depends_on for p in propositions}
         held = [zeroed(depends_on, own) for own in said]
         by_category: dict[str, list[bool]] = {}
@@ -119,7 +119,7 @@ def is_yes(record: AnswerRecord) -> bool:
     return record.probability(YES) > record.probability(NO)
 
 
-def zeroed_in_order(
+def hold_in_order(
     depends_on: Mapping[int, Sequence[int]], said: Mapping[int, bool]
 ) -> dict[int, bool]:
     """Return which propositions hold where those are gone through in the order listed.
@@ -132,11 +132,11 @@ def zeroed_in_order(
     return held
 
 
-def zeroed_by_ancestors(
+def hold_by_ancestors(
     depends_on: Mapping[int, Sequence[int]], said: Mapping[int, bool]
 ) -> dict[int, bool]:
     """Return which propositions hold with all that they depend on, however listed."""
     held = dict(said)
     for _ in depends_on:
-        held = zeroed_in_order(depends_on, held)
+        held = hold_in_order(depends_on, held)
     return held

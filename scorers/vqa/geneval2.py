@@ -82,7 +82,7 @@ class GenEval2Scorer(QuestionScorer):
     def questions(self, query: Query) -> Sequence[Question]:
         """Ask about each atom, in one word."""
         return [
-            Question(f"{question} Answer in one word.", asked_answers(question, answer))
+            Question(f"{question} Answer in one word.", answers_to_read(question, answer))
             for question, answer, _ in _atoms(query)
         ]
 
@@ -110,7 +110,7 @@ class GenEval2Scorer(QuestionScorer):
         return Result(Score(means[self.options.mean], parts))
 
 
-def asked_answers(question: str, answer: str) -> tuple[str, ...]:
+def answers_to_read(question: str, answer: str) -> tuple[str, ...]:
     """Return the answers whose probabilities either mode reads."""
     if not question.startswith(_COUNTING):
         return tuple(dict.fromkeys((*YES_NO, *forms(answer))))

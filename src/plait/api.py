@@ -231,8 +231,8 @@ def run(
     with _own_by_name(locals()) as given:
         printed = io.StringIO()
         console = text_console(printed) if quiet else PlainConsole()
-        finished = commands.run(console=console, **_asked(given))
-    return _opened(finished, printed)
+        finished = commands.run(console=console, **_options_of(given))
+    return _open(finished, printed)
 
 
 def _with_parameters_of(
@@ -279,7 +279,7 @@ def plan(**arguments: Any) -> RunPlan:
     """
     console = text_console(io.StringIO()) if arguments["quiet"] else PlainConsole()
     with _own_by_name(arguments) as given:
-        planned = commands.plan(console=console, **_asked(given))
+        planned = commands.plan(console=console, **_options_of(given))
     if not arguments["quiet"]:
         planned.show(console)
     return planned
@@ -361,7 +361,7 @@ def score(
     console = text_console(printed) if quiet else PlainConsole()
     with giving(*scorers) as named:
         finished = commands.score(_places(answers), named, flags, console)
-    return _opened(finished, printed)
+    return _open(finished, printed)
 
 
 def check(
@@ -426,7 +426,7 @@ def _own_by_name(arguments: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield named
 
 
-def _asked(given: Mapping[str, Any]) -> dict[str, Any]:
+def _options_of(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return what `commands.plan` takes, of the arguments of `run`; UsageError."""
     flags = {name: _plain(given[name]) for name in RunConfig.model_fields if name in given}
     file = given["config"]
@@ -451,6 +451,6 @@ def _plain(value: Any) -> Any:
     return [*value] if isinstance(value, tuple) else value
 
 
-def _opened(finished: commands.ExecutedRun, printed: io.StringIO) -> RunData:
+def _open(finished: commands.ExecutedRun, printed: io.StringIO) -> RunData:
     opened = RunData.at(finished.root)
     return replace(opened, call=finished.result, log=printed.getvalue())

@@ -50,8 +50,8 @@ from plait.options import (
     Settings,
     Systems,
     WeightsKind,
-    asked_of,
-    changed_data_of,
+    arguments_of,
+    data_choices_of,
     pairing_options,
     run_options,
     with_options,
@@ -118,7 +118,7 @@ def run_command(options: dict[str, Any]) -> int:
     """
     from plait import commands
 
-    return commands.run(console=_console(), **asked_of(options)).exit_status
+    return commands.run(console=_console(), **arguments_of(options)).exit_status
 
 
 @app.command("plan")
@@ -135,7 +135,7 @@ def plan_command(options: dict[str, Any]) -> int:
     from plait import commands
 
     console = _console()
-    plan = commands.plan(console=console, **asked_of(options))
+    plan = commands.plan(console=console, **arguments_of(options))
     plan.show(console)
     return 0 if plan.ready() else 2
 
@@ -202,7 +202,7 @@ def score_command(
     flags |= {"executor": executor, "address": address}
     flags |= {"set": set_ or (), "mode": mode, "rubric": rubric}
     flags |= {"remake": remake, "same_code": same_code}
-    flags["changed_data"] = changed_data_of(changed_data)
+    flags["changed_data"] = data_choices_of(changed_data)
     return commands.score(places, scorer or (), flags, _console()).exit_status
 
 
@@ -281,14 +281,14 @@ def pack(
     """
     from plait.benchmarks.runs import packing
     from plait.benchmarks.runs.config import ReportConfig
-    from plait.generators.names import validated
+    from plait.generators.names import validate
 
     if html and everything:
         raise UsageError(
             "--html writes only the page, which holds no records; use "
             "either --html or --all"
         )
-    asked = validated(ReportConfig, {"queries": queries}, "report").queries
+    asked = validate(ReportConfig, {"queries": queries}, "report").queries
     root = any_path(run)
     console = _console()
     if html:
@@ -761,7 +761,7 @@ def serve(
         batch_wait_s=batch_wait / 1000,
         body_bytes=max_body * 2**20,
     )
-    model = server.served_model(name, config, {"weights": weights}, set_ or ())
+    model = server.resolve_model(name, config, {"weights": weights}, set_ or ())
     return server.serve(model, limits, _console(), (host, port), api_key_env)
 
 

@@ -27,7 +27,7 @@ from plait.benchmarks.runs.config import (
     RunConfig,
     is_run,
     load_config,
-    merged,
+    merge,
     with_settings,
 )
 from plait.benchmarks.runs.display import Display
@@ -36,8 +36,8 @@ from plait.benchmarks.runs.experiment import (
     reopen,
     warn_of_faults,
 )
-from plait.benchmarks.runs.forecast.forecast import concluded, kept_forecast
-from plait.benchmarks.runs.joining import joined
+from plait.benchmarks.runs.forecast.forecast import conclude, keep_forecast
+from plait.benchmarks.runs.joining import join
 from plait.benchmarks.runs.opening import (
     open_results,
     refuse_newer_results,
@@ -61,12 +61,12 @@ from plait.cluster.plan import evaluations
 from plait.cluster.run import MANIFEST, RunResult, execute
 from plait.cluster.shard import Shard
 from plait.cluster.store import BlobReader, DamagedPart, Store, StoreError
-from plait.cluster.tracing.summary import traced
+from plait.cluster.tracing.summary import write_trace
 from plait.generators.base import Fault
 from plait.generators.buckets import AnyPath
 from plait.generators.errors import UsageError
 from plait.generators.files import write_whole
-from plait.generators.names import validated
+from plait.generators.names import validate
 from plait.scorers import takes
 from plait.scorers.judging.resolve import PREFIX as JUDGE
 from plait.scorers.judging.resolve import refuse_mini_lvlm
@@ -157,7 +157,7 @@ def score(
     `servers`, `set`, `remake`, `same_code` and `changed_data`; a run keeps its data,
     weights, directory and former scorers.
     """
-    named = answers.named_places(places)
+    named = answers.places_by_name(places)
     first, *others = named.values()
     if not others and is_run(first.path) and flags.get("data") is None:
         experiment = _to_score_again(first.path, scorers, flags)
@@ -172,7 +172,7 @@ def score(
             values |= queries
         config = load_config(None, values, flags["set"])
         choices = flags.get("changed_data", NO_CHOICES)
-        experiment = _opened(config, console, remake=flags["remake"], choices=choices)
+        experiment = _open(config, console, remake=flags["remake"], choices=choices)
         if asked is not None:
             refuse_changed_data(asked, read_manifest(asked), experiment.task)
     same_code = bool(flags.get("same_code"))
@@ -230,7 +230,7 @@ def _to_score_again(
     changes |= {"address": flags["address"], "executor": flags.get("executor")}
     changes |= _judge_changes(former, scorers, flags)
     tables = {name: flags.get(name) or {} for name in ("models", "servers")}
-    changes = merged(changes, {name: own for name, own in tables.items() if own})
+    changes = merge(changes, {name: own for name, own in tables.items() if own})
     changes = with_settings(changes, flags["set"])
     choices = flags.get("changed_data", NO_CHOICES)
     experiment = reopen(root, changes, current=current, choices=choices)
@@ -292,7 +292,7 @@ def _execute_whole(
     options = experiment.engine_options(
         only_scorers=only_scorers, makes=makes, remake=plan.remake, sources=plan.sources
     )
-    about = experiment.about() | kept_forecast(plan.forecast if makes else None, root)
+    about = experiment.about() | keep_forecast(plan.forecast if makes else None, root)
     writer = experiment.results_writer()
     with closing(Display(console, meanwhile=_import_for_tables)) as display:
         result = execute(
@@ -308,7 +308,7 @@ def _execute_whole(
         )
     writer.finish(root / FOLDER)
     board = RunResults.at(root).board
-    took = concluded(root, plan.forecast, result, board)
+    took = conclude(root, plan.forecast, result, board)
     _conclude(board, experiment.config, result, console)
     if took:
         console.print(took)
@@ -326,10 +326,10 @@ def _execute_shard(plan: RunPlan, console: Console) -> ExecutedRun:
     options = experiment.engine_options(
         shard=plan.shard, remake=plan.remake, sources=plan.sources
     )
-    about = experiment.about() | kept_forecast(None, root)
+    about = experiment.about() | keep_forecast(None, root)
     with closing(Display(console)) as display:
         result = execute(plan.plan, root, options, about, display, counted=plan.counted)
-    console.print(f"shard {plan.shard}: {_counted(result)}")
+    console.print(f"shard {plan.shard}: {_count_text(result)}")
     if result.interrupted:
         console.print(_STOPPED)
     elif others := drivers_of(root):
@@ -358,7 +358,7 @@ def _import_for_tables() -> None:
 def _conclude(board: Board, config: RunConfig, result: RunResult, console: Console) -> None:
     root = config.root
     write_tables(board, root, console)
-    console.print(_counted(result))
+    console.print(_count_text(result))
     for name, judgements in board.nothing_scored.items():
         console.print(
             f"{name} scored nothing: none of its {judgements:,} judgements gave a score"
@@ -376,7 +376,7 @@ def _conclude(board: Board, config: RunConfig, result: RunResult, console: Conso
     _show_page(page, board, config.report.queries, console)
 
 
-def _counted(result: RunResult) -> str:
+def _count_text(result: RunResult) -> str:
     counts = [f"{n:,} {name.replace('_', ' ')}" for name, n in result.counts.items() if n]
     return f"{', '.join(counts)}; {result.made:,} records made in {result.seconds:.0f} s"
 
@@ -432,11 +432,11 @@ def _show_page(page: AnyPath, board: Board, queries: PageQueries, console: Conso
         )
 
 
-def _opened(
+def _open(
     config: RunConfig, console: Console, *, remake: bool, choices: DataChoices
 ) -> Experiment:
     with progress(console, "checking images") as show:
-        run = joined(config, show, remake=remake, choices=choices)
+        run = join(config, show, remake=remake, choices=choices)
     experiment = run.experiment
     about = experiment.task.about
     for line in (*own_data.remarks(about), *answers.remarks(about)):
@@ -463,7 +463,7 @@ def plan(
     changed_data: DataChoices = NO_CHOICES,
 ) -> RunPlan:
     """Return what `run` would do. Starts nothing and writes nothing."""
-    experiment = _opened(config, console, remake=remake, choices=changed_data)
+    experiment = _open(config, console, remake=remake, choices=changed_data)
     asked: dict[str, Any] = {"shard": shard, "remake": remake, "same_code": same_code}
     if not forecast.trim:
         return RunPlan.of(experiment, forecast, **asked)
@@ -493,7 +493,7 @@ def report(
     """
     if show and not isinstance(out or root, Path):
         raise UsageError(f"--open needs a page on this machine: copy {root} with --out")
-    asked = validated(ReportConfig, {"queries": queries}, "report").queries
+    asked = validate(ReportConfig, {"queries": queries}, "report").queries
     read = BlobReader()
     try:
         results = open_results(root, strict=not damaged, remakes=True)
@@ -508,7 +508,7 @@ def report(
     with folder_written(root, out) as target:
         write_tables(board, target, console)
         page = write_page(board, root, console, limit, read, target)
-    traced(root, console.print)
+    write_trace(root, console.print)
     show_times(root, console)
     if out is not None:
         _copy_others(root, out)
@@ -620,8 +620,8 @@ def annotate(
     from plait.benchmarks.studies import annotate as study
 
     with folder_written(root, out):
-        study.annotate(root, _annotated(root, out), options, console)
-    folder = _annotated(root, out)
+        study.annotate(root, _annotation_folder(root, out), options, console)
+    folder = _annotation_folder(root, out)
     place = ("--out", folder.absolute()) if out is not None else ()
     collecting = command_text("plait", "annotate", root, *place, "--collect")
     if port is None:
@@ -647,17 +647,17 @@ def collect(
     root: AnyPath, out: Path | None, files: Sequence[Path], console: Console
 ) -> int:
     """Write raters' answers as the file that `agreement` reads, and show the raters."""
-    from plait.benchmarks.studies.collected import CSV, annotations_csv, collected
+    from plait.benchmarks.studies.collected import CSV, annotations_csv, collect_ratings
 
-    folder = _annotated(root, out)
-    rows, table = collected(folder, files)
+    folder = _annotation_folder(root, out)
+    rows, table = collect_ratings(folder, files)
     write_whole(folder / CSV, annotations_csv(rows))
     console.print(table.rich)
     console.print(f"{len(rows):,} annotations written to {folder / CSV}")
     return FINISHED
 
 
-def _annotated(root: AnyPath, out: Path | None) -> Path:
+def _annotation_folder(root: AnyPath, out: Path | None) -> Path:
     if out is not None:
         return out
     if not isinstance(root, Path):

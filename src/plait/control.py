@@ -22,7 +22,7 @@ from plait.cluster.control import (
 from plait.cluster.shard import Shard
 from plait.generators.buckets import AnyPath
 from plait.generators.errors import PlaitError, UsageError
-from plait.generators.names import unknown, validated
+from plait.generators.names import unknown, validate
 
 _VALUES = {
     "pause": (),
@@ -104,6 +104,6 @@ def request_of(words: Sequence[str]) -> Request:
     if len(values) != len(names):
         needed = " ".join([action, *map(str.upper, names)])
         raise UsageError(f"{action} takes the form `{needed}`; got `{' '.join(words)}`")
-    return validated(
+    return validate(
         Request, {"action": action, **dict(zip(names, values, strict=True))}, ""
     )

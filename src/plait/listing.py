@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from plait.benchmarks.results.people import published_of
+from plait.benchmarks.results.people import figures_of_metric
 from plait.benchmarks.results.table import ResultTable
 from plait.benchmarks.runs.config import load_config
 from plait.benchmarks.runs.experiment import models_of, scorer_named, scorer_of
@@ -163,7 +163,7 @@ def _scorers() -> Iterator[ResultTable]:
     sources: dict[str, None] = {}
     for name, entry in by_name(Named.SCORER).items():
         scorer = resolve_scorer(name, "tiny", {})
-        figures = published_of(name)
+        figures = figures_of_metric(name)
         agreed = "; ".join(f"{f.text}, {f.split}" for f in figures)
         sources |= dict.fromkeys(f.source for f in figures)
         about = [scorer.scale, scorer.direction, scorer.unit, scorer.licence, agreed]

@@ -303,14 +303,14 @@ def forecast_of(options: Mapping[str, Any]) -> ForecastOptions:
     return ForecastOptions(**{k: options[k] for k in ("on", "budget_hours", "trim")})
 
 
-def changed_data_of(names: Iterable[str] | None) -> DataChoices:
+def data_choices_of(names: Iterable[str] | None) -> DataChoices:
     """Return what --changed-data says; UsageError."""
     from plait.benchmarks.tasks.changes import DataChoices
 
     return DataChoices.of(names or ())
 
 
-def asked_of(options: Mapping[str, Any]) -> dict[str, Any]:
+def arguments_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return what `commands.plan`, and with it `commands.run`, is to do; UsageError."""
     from plait.benchmarks.runs.config import load_config
     from plait.cluster.shard import Shard
@@ -319,7 +319,7 @@ def asked_of(options: Mapping[str, Any]) -> dict[str, Any]:
         "config": load_config(options["config"], flags_of(options), options["set_"] or ()),
         "remake": options["remake"],
         "same_code": options["same_code"],
-        "changed_data": changed_data_of(options["changed_data"]),
+        "changed_data": data_choices_of(options["changed_data"]),
         "forecast": forecast_of(options),
         "shard": Shard.of(options["shard"]),
     }

@@ -37,7 +37,7 @@ from plait.generators.catalogue import Named, by_name
 from plait.generators.errors import UsageError
 from plait.generators.mini.table import MINI, folder_of
 from plait.generators.names import unknown
-from plait.options import changed_data_of, flags_of, forecast_of
+from plait.options import data_choices_of, flags_of, forecast_of
 from plait.pipelines.systems import is_t2i, parts_of
 from plait.scorers.base import Scorer
 
@@ -66,7 +66,7 @@ def main(options: Mapping[str, Any], console: Console) -> int:
         remake=options["remake"],
         same_code=bool(options.get("same_code")),
         forecast=forecast_of(options),
-        changed_data=changed_data_of(options.get("changed_data")),
+        changed_data=data_choices_of(options.get("changed_data")),
     )
     if not matrices_of(planned.experiment.systems):
         raise _no_matrix(str(config.root))

@@ -18,7 +18,7 @@ from plait.benchmarks.plain_console import PlainConsole
 from plait.benchmarks.runs.config import load_config
 from plait.benchmarks.runs.defaults import QUICKSTART, SAMPLE
 from plait.benchmarks.runs.experiment import open_experiment
-from plait.benchmarks.serving.served import served
+from plait.benchmarks.serving.served import resolve_served
 from plait.cluster.store import Store
 from plait.generators.errors import UsageError
 from plait.generators.mini.table import ABOUT, ABOUT_JUDGE, MINI
@@ -152,6 +152,6 @@ def test_a_run_without_the_files_is_refused_before_anything_is_written(
 
 @pytest.mark.usefixtures("weights")
 def test_mini_weights_can_be_served() -> None:
-    model = served(PAIR, Models(weights="mini"))
+    model = resolve_served(PAIR, Models(weights="mini"))
     assert model.weights == "mini"
     assert {s.options["weights"] for s in model.stages} == {"pretrained"}

@@ -33,7 +33,7 @@ from plait.cluster.placement import Node, Resources
 from plait.cluster.plan import Plan
 from plait.cluster.records import RecordRow
 from plait.cluster.store import Store
-from plait.cluster.usage import Spending, committed_usage
+from plait.cluster.usage import Spending, usage_of_stage
 from plait.cluster.worker import Receipt
 from plait.generators.base import (
     Failure,
@@ -299,7 +299,7 @@ def test_a_new_worker_goes_on_counting_where_the_last_one_stopped(
     """A preflight and three answers are 72 tokens; the next worker may not start at 0."""
     run(asking(endpoint(server), *[""] * 3), tmp_path)
     spec = endpoint(server, max_total_tokens=73)
-    used = committed_usage(tmp_path, spec)
+    used = usage_of_stage(tmp_path, spec)
     assert (used["input_tokens"], used["output_tokens"]) == (33, 21)
     result = run(asking(spec, *[""] * 9), tmp_path)
     assert len(server.bodies) == 4

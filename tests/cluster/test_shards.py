@@ -18,7 +18,7 @@ from plait.cluster.plan import Plan
 from plait.cluster.run import MANIFEST, RUN_DIGEST, RunResult
 from plait.cluster.shard import SHARD_FILE, Shard
 from plait.cluster.tracing.sessions import read_sessions
-from plait.cluster.usage import committed_usage
+from plait.cluster.usage import usage_of_stage
 from plait.generators import spool
 from plait.generators.base import Failure, Fault
 from plait.generators.errors import UsageError
@@ -161,9 +161,9 @@ def test_the_ceilings_of_a_model_are_divided(tmp_path: Path) -> None:
     assert (options["max_total_tokens"], options["max_cost"]) == (2, 0.25)
     assert system.draft.digest == plan.systems[0].draft.digest
     drive(paid_plan(), tmp_path)
-    own = committed_usage(tmp_path, system.draft, shard)["cost"]
+    own = usage_of_stage(tmp_path, system.draft, shard)["cost"]
     assert own == len(plan.part(shard).samples)
-    assert committed_usage(tmp_path, system.draft)["cost"] == len(plan.samples)
+    assert usage_of_stage(tmp_path, system.draft)["cost"] == len(plan.samples)
 
 
 def test_a_query_stays_in_its_shard() -> None:

@@ -13,7 +13,7 @@ from plait.benchmarks.runs.config import load_config
 from plait.benchmarks.runs.experiment import open_experiment
 from plait.cluster.walks import Pending, read
 from plait.generators.base import Job, Kind, Outcome, Placement, Result, StageSpec
-from plait.generators.custom import AsDrawn, custom_spec, custom_system, drawn
+from plait.generators.custom import AsDrawn, custom_spec, custom_system, request_of_drawing
 from plait.generators.document import Draft, Request
 from plait.generators.errors import UsageError
 from plait.generators.images import decode
@@ -97,6 +97,6 @@ def test_drafts_of_earlier_versions_find_their_images() -> None:
     system = custom_system("comparing_helpers:Terse", "tiny", {})
     assert system.render is not None
     assert system.render.digest == "6c742cadf7b24a08b580f28fb100733d"
-    (result,) = AsDrawn()([drawn(Pillow.new("RGB", (3, 2), (1, 2, 3)))])
+    (result,) = AsDrawn()([request_of_drawing(Pillow.new("RGB", (3, 2), (1, 2, 3)))])
     assert isinstance(result, Result)
     assert decode(result.value).getpixel((2, 1)) == (1, 2, 3)

@@ -29,7 +29,7 @@ from plait.generators.extras import (
     require_extra,
 )
 from plait.scorers.features import gpt_tokens
-from plait.scorers.pairwise.mmrb2 import repaired_json
+from plait.scorers.pairwise.mmrb2 import json_repairer
 
 PROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
 BUCKET = any_path("s3://bucket/run")
@@ -42,7 +42,7 @@ USES: list[tuple[str, Callable[[], object]]] = [
     ("obstore", lambda: refuse_unconditional(BUCKET)),
     ("tiktoken", gpt_tokens),
     ("mlperf_loadgen", loadgen.require),
-    ("json_repair", repaired_json),
+    ("json_repair", json_repairer),
     ("pandas", lambda: Frame(pa.table({})).to_pandas()),
     ("polars", lambda: Frame(pa.table({})).to_polars()),
     ("wandb", lambda: tracked.require("wandb", wandb_runs.CLIENT.modules)),

@@ -22,8 +22,8 @@ from plait.generators.document import (
     Request,
     Text,
     Turn,
-    changed,
     parts_of,
+    replace_parts,
     with_blobs,
 )
 from plait.generators.keys import canonical_text, derived_seed, digest
@@ -160,7 +160,7 @@ def test_the_text_of_a_value_is_that_of_its_plain_form(value: Any) -> None:
 @given(INPUTS)
 def test_parts_are_found_where_they_are_changed(value: Any) -> None:
     seen: list[str] = []
-    changed(value, str, lambda text: seen.append(text) or text)
+    replace_parts(value, str, lambda text: seen.append(text) or text)
     assert sorted(parts_of(value, str)) == sorted(seen)
 
 

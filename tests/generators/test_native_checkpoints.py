@@ -23,7 +23,7 @@ from plait.generators.architectures import config_of
 from plait.generators.errors import CheckpointError
 from plait.generators.gill import models as gill
 from plait.generators.janus import models as janus
-from plait.generators.loading.files import configured
+from plait.generators.loading.files import config_of_class
 from plait.generators.loading.strict import empty_model
 from plait.generators.minigpt5 import models as minigpt5
 from plait.generators.minigpt5.settings import MiniGPT5RenderSettings
@@ -416,8 +416,8 @@ def test_anole_has_the_published_sizes():
 def test_gill_has_the_published_sizes():
     """OPT-6.7B, CLIP's vision tower, and what GILL trained (95.6 MiB in bfloat16)."""
     sizes = config_of("gill", tiny=False)
-    opt = configured("OPTConfig", sizes["language"] | {"vocab_size": 50_272}, "here")
-    clip = configured("CLIPVisionConfig", sizes["vision"], "here")
+    opt = config_of_class("OPTConfig", sizes["language"] | {"vocab_size": 50_272}, "here")
+    clip = config_of_class("CLIPVisionConfig", sizes["vision"], "here")
     with torch.device("meta"):
         added = gill.Additions(8, 4096, 1024, 4 * 4096)
     retrieval = 1 + (1024 + 1) * 256 + (4096 + 1) * 256

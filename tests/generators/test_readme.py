@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from paths import CHECKOUT
 
-from plait.generators.base import Result, imported
+from plait.generators.base import Result, import_target
 from plait.generators.catalogue import Entry, Named, by_name
 from plait.generators.document import Request, Text, Turn
 from plait.generators.natives import native
@@ -29,7 +29,8 @@ def test_the_native_model_of_the_readme(
     system = native("echo", "tiny", {"draft": {"repeats": 2}})
     assert system.stages[0].digest != native("echo", "tiny", {}).stages[0].digest
     draft, render = (
-        imported(spec.target)(**spec.settings, **spec.options) for spec in system.stages
+        import_target(spec.target)(**spec.settings, **spec.options)
+        for spec in system.stages
     )
     (outcome,) = draft([Request((Turn("user", (Text("a red house"),)),))])
     assert isinstance(outcome, Result)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 
-from plait.generators.base import Outcome, Result, imported
+from plait.generators.base import Outcome, Result, import_target
 from plait.generators.diffusion.builds import build_pipeline
 from plait.generators.document import ImageRequest
 from plait.generators.images import Drawing
@@ -44,11 +44,11 @@ def arguments(name: str, **changes: Any) -> dict[str, Any]:
 
 def stage(name: str, **changes: Any) -> Any:
     """A named model with tiny weights: its stage, or both where it has two."""
-    drawing = imported(t2i(name).target)(**arguments(name, **changes))
+    drawing = import_target(t2i(name).target)(**arguments(name, **changes))
     if prior_of(name) is None:
         return drawing
     spec = prior_of(name).spec(name, "tiny")
-    prior = imported(spec.target)(**{**spec.settings, **spec.options, **changes})
+    prior = import_target(spec.target)(**{**spec.settings, **spec.options, **changes})
     return TwoStages(prior, drawing)
 
 

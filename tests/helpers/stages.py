@@ -29,7 +29,7 @@ from plait.generators.base import (
     Result,
     Skip,
     Unscored,
-    imported,
+    import_target,
 )
 from plait.generators.document import (
     Blob,
@@ -265,7 +265,7 @@ class Paragraphs:
 
 def stage_by_stage(job: Job) -> Outcome[Any]:
     """The outcome of a job, as a worker would keep it."""
-    stage = imported(job.spec.target)(**job.spec.settings, **job.spec.options)
+    stage = import_target(job.spec.target)(**job.spec.settings, **job.spec.options)
     (outcome,) = stage([job.input])
     return _kept(outcome)
 

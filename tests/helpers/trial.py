@@ -36,7 +36,7 @@ from plait.generators.base import (
     Outcome,
     Placement,
     StageSpec,
-    imported,
+    import_target,
     outcome_name,
 )
 from plait.generators.buckets import AnyPath
@@ -167,7 +167,7 @@ def plan_of(
 
 def stage_of(spec: StageSpec) -> Any:
     """The stage itself, in this process."""
-    return imported(spec.target)(**spec.settings)
+    return import_target(spec.target)(**spec.settings)
 
 
 def answering(records: dict[str, Outcome[Any]] | None = None) -> Lookup:

@@ -195,8 +195,9 @@ def test_dir_shows_the_public_names_alone() -> None:
 def test_a_module_that_imports_a_former_package_is_told_what_to_write(
     line: str, instead: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from plait.generators.base import imported
     from plait.generators.own_code import own_code
+
+    from plait.generators.base import import_target
 
     (tmp_path / "former_mine.py").write_text(f"import os\n{line}\n")
     # A command that was given in the checkout has put it on the path.
@@ -205,7 +206,7 @@ def test_a_module_that_imports_a_former_package_is_told_what_to_write(
     for name in [n for n in sys.modules if n.partition(".")[0] in ROOMS]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delitem(sys.modules, "former_mine", raising=False)
-    for find in (imported, own_code):
+    for find in (import_target, own_code):
         with pytest.raises(UsageError) as caught:
             find("former_mine:Echo")
         assert "former_mine.py, line 2" in str(caught.value)

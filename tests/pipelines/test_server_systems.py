@@ -15,7 +15,7 @@ from trial import Witness, as_asked, outcomes, plan_of, run, sample, writer
 
 from plait.benchmarks.local import LocalSystem, NoDocument
 from plait.cluster.store import Store, read_blob
-from plait.cluster.usage import Spending, committed_usage, usage_of
+from plait.cluster.usage import Spending, usage_of, usage_of_stage
 from plait.generators.base import Failure, Fault, Job, Kind, Result, StageSpec
 from plait.generators.catalogue import Named, by_prefix
 from plait.generators.document import Text
@@ -134,6 +134,6 @@ def test_the_budget_of_a_run_counts_images(images_server: Server, tmp_path: Path
     used = usage_of(plan, Store(tmp_path))[stage.name]
     assert (used["images"], used["cost"], used["server_seconds"]) == (6, 3.0, 1.5)
     assert used["peak_memory_mb"] == 812.5, "the peak, not the sum of all peaks"
-    assert committed_usage(tmp_path, stage)["peak_memory_mb"] == 812.5
+    assert usage_of_stage(tmp_path, stage)["peak_memory_mb"] == 812.5
     assert Spending(3.0).is_paid(stage)
     assert not Spending(3.0).is_paid(artist(images_server.url))

@@ -23,7 +23,7 @@ from plait.generators.document import (
 from plait.generators.system import System
 from plait.pipelines.systems import Models, chat_spec, resolve
 from plait.scorers import resolve_scorer
-from plait.scorers.applicability import Applicability, applicability, grouped
+from plait.scorers.applicability import Applicability, applicability, group_lines
 from plait.scorers.base import Scorer
 
 TINY = Models(weights="tiny")
@@ -156,7 +156,7 @@ def test_repeats_are_counted_and_rows_without_a_query_are_not() -> None:
 def test_scorers_of_the_same_part_share_a_line() -> None:
     planned = ExpectedAnswers([system(PAIR)], MINIATURE)
     names = ("clipscore", "diversity", "bleu", "truth:match", "truth:image")
-    lines = grouped(applicability(map(scorer_of, names), planned))
+    lines = group_lines(applicability(map(scorer_of, names), planned))
     assert len(lines) == 1
     assert lines[0].startswith("clipscore, diversity, truth:match, truth:image can score")
 

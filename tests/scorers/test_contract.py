@@ -25,7 +25,7 @@ from plait.generators.catalogue import Named, by_name
 from plait.generators.document import Document, Image, Score, Text
 from plait.generators.errors import UsageError
 from plait.scorers import resolve_scorer
-from plait.scorers.base import DIRECTIONS, UNBOUNDED, admitted, bounds
+from plait.scorers.base import DIRECTIONS, UNBOUNDED, admit, bounds
 
 COMPARED = ("isg-structure", "known-answer")
 """Read no content: `test_answers.py` is about them."""
@@ -61,7 +61,7 @@ def test_a_value_is_on_the_scale_that_a_scorer_declares(name: str) -> None:
         assert isinstance(outcome, SetMember)
     else:
         assert isinstance(outcome, Result)
-        assert admitted(outcome, scorer.scale) is outcome
+        assert admit(outcome, scorer.scale) is outcome
 
 
 @pytest.mark.parametrize("name", OF_TRUTH)
@@ -173,11 +173,11 @@ def test_a_users_scorer_declares_its_scale_or_is_unbounded_and_better_higher() -
     ],
 )
 def test_values_beyond_a_scale_are_no_scores(value: float, scale: str, kind: type) -> None:
-    outcome = admitted(Result(Score(float(value))), scale)
+    outcome = admit(Result(Score(float(value))), scale)
     assert type(outcome) is kind
     if isinstance(outcome, Failure):
         assert outcome.fault is Fault.ERROR
-    assert admitted(Unscored("unreadable"), scale) == Unscored("unreadable")
+    assert admit(Unscored("unreadable"), scale) == Unscored("unreadable")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from plait.generators.base import Job, Outcome, Result
 from plait.generators.document import Candidate, Document, Draft, Query, Text
 from plait.pipelines.critic import verdict_in
 from plait.scorers.answers import AnswerReader
-from plait.scorers.base import admitted
+from plait.scorers.base import admit
 from plait.scorers.judging.aspects import AspectsJudge
 from plait.scorers.judging.corrected import Corrected
 from plait.scorers.judging.criteria import ABOUTS, CriteriaJudge
@@ -127,7 +127,7 @@ def test_every_judge_takes_any_reply(name: str, mode: Mode) -> None:
         def replied(jobs: Sequence[Job]) -> list[Outcome[Any]]:
             return [Result(Draft((Text(reply),))) for _ in jobs]
 
-        outcome = admitted(drive(judge.judge(asked, answer), replied), judge.scale)
+        outcome = admit(drive(judge.judge(asked, answer), replied), judge.scale)
         if isinstance(outcome, Result):
             assert math.isfinite(outcome.value.value)
         parts = outcome.value.parts if isinstance(outcome, Result) else outcome.reason

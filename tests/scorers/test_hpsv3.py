@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoProcessor, Qwen2VLForConditionalGeneration
 
 from plait.generators.architectures import config_of
-from plait.generators.architectures import stored as stored_files
+from plait.generators.architectures import read_config as stored_files
 from plait.generators.architectures.random_weights import processor_of
 from plait.generators.base import Failure, Fault, Result
 from plait.generators.document import Candidate, Image

@@ -29,7 +29,7 @@ from plait.scorers.judging.released import Released
 from plait.scorers.judging.replies import RubricVerdict, Unreadable, read_reply
 from plait.scorers.judging.rubrics import OWN
 from plait.scorers.judging.sources import Mode
-from plait.scorers.letters import stated_letter
+from plait.scorers.letters import find_letter
 from plait.scorers.pairwise.readers import (
     Verdict,
     better,
@@ -43,7 +43,7 @@ from plait.scorers.pairwise.readers import (
     vote,
 )
 from plait.scorers.vqa.dpg import PROPOSITIONS, DpgScorer
-from plait.scorers.vqa.geneval2 import asked_answers, corrected_atom, official_atom
+from plait.scorers.vqa.geneval2 import answers_to_read, corrected_atom, official_atom
 from plait.scorers.vqa.questions import YES_NO, AnswerRecord
 
 RUBRIC = OWN["SA"]
@@ -112,7 +112,7 @@ def record_of(replies: dict[str, float], answers: tuple[str, ...]) -> AnswerReco
 
 def atom(reply: str, read: Callable[[str, str, AnswerRecord], float]) -> float:
     question, answer, replies = json.loads(reply)
-    return read(question, answer, record_of(replies, asked_answers(question, answer)))
+    return read(question, answer, record_of(replies, answers_to_read(question, answer)))
 
 
 def dpg(reply: str, mode: Mode) -> Outcome[Score]:
@@ -134,7 +134,7 @@ READERS: dict[str, tuple[Reader, Reader]] = {
     "ISG-Bench": (image, of_image),
     "ISG-Bench's blocks": (block, of_level("block")),
     "ISG-Bench's whole answers": (whole, of_whole),
-    "RealUnify": (lambda r: official_letter(r) or "wrong", lambda r: stated_letter(r, 4)),
+    "RealUnify": (lambda r: official_letter(r) or "wrong", lambda r: find_letter(r, 4)),
     "Uni-MMMU's jigsaws": (
         lambda r: "wrong" if (n := official_choice(r)) is None else float(n),
         lambda r: n if isinstance(n := choice(r), Unreadable) else float(n),

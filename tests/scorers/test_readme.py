@@ -8,7 +8,7 @@ import pytest
 from contents import document, query_of
 from paths import CHECKOUT
 
-from plait.generators.base import Job, Result, Unscored, imported
+from plait.generators.base import Job, Result, Unscored, import_target
 from plait.generators.catalogue import Named, by_name
 from plait.generators.document import Candidate
 from plait.scorers import resolve_scorer
@@ -35,7 +35,7 @@ def test_the_example_is_a_scorer_with_its_scale_and_direction(brevity):
 
 
 def test_the_example_scores_as_it_says(brevity):
-    stage = imported(brevity.stage.target)(**brevity.stage.settings)
+    stage = import_target(brevity.stage.target)(**brevity.stage.settings)
     long = Candidate(document("one two three"), reference=document("one"))
     outcomes = stage([long, Candidate(document("one"))])
     assert isinstance(outcomes[0], Result)

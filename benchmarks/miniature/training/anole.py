@@ -28,7 +28,7 @@ from transformers import ChameleonConfig, ChameleonForConditionalGeneration
 
 from plait.benchmarks.miniature.training import scenes
 from plait.benchmarks.miniature.training.loop import Out, TrainingPlan, save_weights, train
-from plait.benchmarks.miniature.training.scenes import centred, images_of
+from plait.benchmarks.miniature.training.scenes import centre, images_of
 from plait.benchmarks.tasks.miniature.queries import MiniatureQuery, SceneImage, query
 from plait.benchmarks.tasks.mmie.prompts import PROMPTS, QUESTION
 from plait.generators.anole.codec import vq_model
@@ -111,18 +111,18 @@ def renew_codes(model: Any, images: Tensor, *, every: bool) -> None:
 @torch.no_grad()
 def codes_of(model: Any, images: Tensor) -> Tensor:
     """Codes (images, 64) of uint8 images, in rows from the top left."""
-    parts = [model.encode(centred(part)).latents for part in torch.split(images, 64)]
+    parts = [model.encode(centre(part)).latents for part in torch.split(images, 64)]
     return torch.cat([model.quantize(p)[2][2].view(len(p), -1) for p in parts])
 
 
-def trained_vq(state: Path, plan: TrainingPlan, images: int) -> Any:
+def train_vq(state: Path, plan: TrainingPlan, images: int) -> Any:
     """Return the VQ model, rounded to the half precision in which it will be stored."""
     drawn = images_of(scenes.random_scenes(images, seed=21))
     torch.manual_seed(plan.seed)
     model = vq_model(VQ)
 
     def some(count: int) -> Tensor:
-        return centred(drawn[torch.randint(images, (count,))])
+        return centre(drawn[torch.randint(images, (count,))])
 
     def loss(step: int) -> Tensor:
         if step >= PLAIN and step % RENEW_EVERY == 0 and step < plan.steps // 2:
@@ -164,10 +164,10 @@ class SequenceWriter:
         if kind not in self._queries:
             image = rng.choice(self._images)
             if kind == "drawing":
-                return self._row((said(image.scene, rng), 0), (image, 1))
+                return self._row((describe(image.scene, rng), 0), (image, 1))
             return self._row((image, EARLY_CODES), (statement(image.scene), 1))
         asked = rng.choice(self._queries[kind])
-        row = self._row(*asked_in_words(asked), *((part, 1) for part in asked.answer))
+        row = self._row(*parts_in_words(asked), *((part, 1) for part in asked.answer))
         row.ids.append(self._own.eos)
         row.weights.append(1)
         if not asked.wants_images or rng.random() >= FORGETFUL:
@@ -196,13 +196,13 @@ class SequenceWriter:
         return row
 
 
-def said(scene: Scene, rng: random.Random) -> str:
+def describe(scene: Scene, rng: random.Random) -> str:
     """Return the scene in the answers' words, at times in other order and words."""
     text = statement(scene) if rng.random() < 0.7 else sentence(scene, rng)
     return step(rng.randint(1, 2), text) if rng.random() < 0.4 else text
 
 
-def asked_in_words(asked: MiniatureQuery) -> list[tuple[str | SceneImage, float]]:
+def parts_in_words(asked: MiniatureQuery) -> list[tuple[str | SceneImage, float]]:
     """Return the parts of a query in MMIE's wording, as the stage forms it."""
     before, after = PROMPTS[asked.category]["interleaved"].split(QUESTION)
     image, text = asked.question
@@ -228,7 +228,7 @@ def sequence_loss(model: Any, reader: nn.Linear, rows: Sequence[Row]) -> Tensor:
     return (losses * weights).sum() / weights.sum() + READING * reading
 
 
-def published(model: Any, vq: Any) -> dict[str, Tensor]:
+def to_published(model: Any, vq: Any) -> dict[str, Tensor]:
     """Return the tensors of Hugging Face's layout of Anole, with the VQ model inside."""
     state = vq.state_dict()
     layout = taming_layout(state, len(VQ["channel_multiplier"]), VQ_PREFIX)
@@ -246,7 +246,7 @@ def main(
     """Train the VQ model on so many images, then the language model."""
     plan = replace(PLAN, steps=steps)
     vq_plan = replace(VQ_PLAN, steps=vq_steps)
-    vq = trained_vq(out / "state" / "anole-vq", vq_plan, images)
+    vq = train_vq(out / "state" / "anole-vq", vq_plan, images)
     tokenizer = Tokenizer.from_file(str(MODEL / "tokenizer.json"))
     queries = {
         name: [query(i, 1, "train", name) for i in range(count)]  # type: ignore[arg-type]
@@ -269,7 +269,7 @@ def main(
         return sequence_loss(model, reader, rows)
 
     def export(step: int) -> None:
-        save_weights(published(model, vq), out, "anole")
+        save_weights(to_published(model, vq), out, "anole")
 
     modules = {"language": model, "reader": reader}
     train(modules, loss, out / "state" / "anole", plan, export)

@@ -30,7 +30,7 @@ from plait.generators.mini.table import SHIPPED
 from plait.scorers.clip.model import build
 from plait.scorers.clip.text import ClipText
 from plait.scorers.clipscore import ClipScoreSettings
-from plait.scorers.truth.language import LEADS, listed, phrase, step
+from plait.scorers.truth.language import LEADS, list_words, phrase, step
 from plait.scorers.truth.scene import PLACES, Scene, random_scene
 
 CONFIG = json.loads((SHIPPED / "clip" / "open_clip_config.json").read_text())["model_cfg"]
@@ -46,7 +46,7 @@ READING = 0.5
 CONTEXT = 77
 EDITS = (
     *2 * (scene_edits.recoloured, scene_edits.reshaped, scene_edits.resized),
-    *2 * (scene_edits.moved, scene_edits.exchanged, scene_edits.repainted),
+    *2 * (scene_edits.move, scene_edits.exchange, scene_edits.repaint),
     *(scene_edits.one_more, scene_edits.one_fewer),
 )
 """Each as often as it is listed."""
@@ -68,13 +68,13 @@ def group_of(rng: random.Random) -> list[Scene]:
     return group
 
 
-def said_of(scene: Scene, rng: random.Random) -> tuple[str, Tensor]:
+def draw_text(scene: Scene, rng: random.Random) -> tuple[str, Tensor]:
     """Draw a text about the scene, or about a part of it, and the labels that it fixes."""
     labels = labels_of(scene)[0]
     whole = rng.random() >= PARTIAL
     count = len(scene.items) if whole else rng.randint(1, len(scene.items))
     items = rng.sample(scene.items, count)
-    text = listed([phrase(item) for item in items])
+    text = list_words([phrase(item) for item in items])
     said = torch.full_like(labels, UNSAID)
     for item in items:
         first = 3 * PLACES.index(item.place)
@@ -96,7 +96,7 @@ def text_batch(scenes: list[Scene], rng: random.Random) -> tuple[Tensor, Tensor]
     ids = torch.zeros(len(scenes), CONTEXT, dtype=torch.long)
     labels = []
     for row, scene in zip(ids, scenes, strict=True):
-        text, said = said_of(scene, rng)
+        text, said = draw_text(scene, rng)
         labels.append(said)
         # As CLIPScore gives texts to CLIP, most of them with its prefix.
         prefix = PREFIX if rng.random() < 0.85 else ""

@@ -27,7 +27,7 @@ from plait.benchmarks.miniature.training.scenes import images_of
 from plait.benchmarks.miniature.training.sdxl import begin_with
 from plait.benchmarks.tasks.miniature.queries import MiniatureQuery, query
 from plait.generators.mini.table import SHIPPED
-from plait.scorers.truth.language import stated
+from plait.scorers.truth.language import state_change
 from plait.scorers.truth.scene import PLACES
 
 PLAN = TrainingPlan(steps=1200, rate=1e-3, warmup=50, average=0.99, save_every=100, seed=5)
@@ -44,7 +44,7 @@ def prompts_of(story: MiniatureQuery, rng: random.Random) -> list[str]:
     """What is new in the scene that follows, and all of that scene."""
     (change,) = story.changes
     whole = openjourney.captions([story.scenes[1]], rng)[0]
-    return [stated(change, rng) or whole, whole]
+    return [state_change(change, rng) or whole, whole]
 
 
 def pairs_of(stories: Sequence[MiniatureQuery]) -> tuple[Tensor, Tensor]:
@@ -77,7 +77,7 @@ def main(out: Out, steps: int = PLAN.steps, images: int = 4_000) -> None:
     vae = given.vae.requires_grad_(False)
     encoder = given.text_encoder.requires_grad_(False)
     stories = [query(index, 61, "train", "SA") for index in range(images)]
-    seen, drawn = (openjourney.encoded(vae, part) for part in pairs_of(stories))
+    seen, drawn = (openjourney.encode(vae, part) for part in pairs_of(stories))
     rng = random.Random(62)
     texts = [text for story in stories for text in prompts_of(story, rng)]
     ids = torch.split(token_ids(given.tokenizer, texts), 200)

@@ -35,7 +35,7 @@ from torch.nn import functional as F
 from transformers import InternVLForConditionalGeneration
 
 from plait.benchmarks.miniature import damaged as answers
-from plait.benchmarks.miniature.damaged import Damaged, worn
+from plait.benchmarks.miniature.damaged import Damaged, wear
 from plait.benchmarks.miniature.training.loop import Out, TrainingPlan, save_weights, train
 from plait.benchmarks.tasks.miniature.reader import sample_of
 from plait.generators.document import Content, Image, Text, Turn
@@ -43,8 +43,8 @@ from plait.generators.images import decode
 from plait.generators.loading.files import Files, read_json
 from plait.generators.mini.table import SHIPPED
 from plait.scorers.internvl import tokenizer as phi
-from plait.scorers.internvl.config import model_config, published_layout
-from plait.scorers.internvl.models import LongRope, normalised, published_tokenizer
+from plait.scorers.internvl.config import layout_of, model_config
+from plait.scorers.internvl.models import LongRope, load_tokenizer, normalise
 from plait.scorers.internvl.settings import SYSTEM
 from plait.scorers.judging.corrected import Corrected
 from plait.scorers.judging.replies import RubricQuestion
@@ -160,7 +160,7 @@ def feedback(answer: Damaged) -> str:
     if answer.query.category == "MSR":
         asked, partly, right = _reasoning(answer)
         applies = (right, partly, asked, bool(answer.text), True)
-        return f"{compared(answer)} {REMARKS[applies.index(True)]}"
+        return f"{compare(answer)} {REMARKS[applies.index(True)]}"
     lines = [caption(answer.query.scenes[0])] if answer.query.category == "PBL" else []
     image = 0
     for part, goal in zip(answer.parts, answer.expected, strict=True):
@@ -182,7 +182,7 @@ def caption(scene: Scene) -> str:
     return f"Image-0 shows {slots(scene)}."
 
 
-def compared(answer: Damaged) -> str:
+def compare(answer: Damaged) -> str:
     """The correct reasoning answer and the given one, whose other words are marked."""
     right = str(answer.query.answer[0]).split(" ")
     given = answer.text.split(" ")
@@ -230,10 +230,10 @@ def new_model(tokenizer: phi.PhiTokenizer) -> Any:
     return model
 
 
-def published(model: nn.Module) -> dict[str, Tensor]:
+def to_published(model: nn.Module) -> dict[str, Tensor]:
     """The model's tensors under their published names, attention's projections joined."""
     state = model.state_dict()
-    ours = {name: state[place.name] for name, place in published_layout(state).items()}
+    ours = {name: state[place.name] for name, place in layout_of(state).items()}
     joint = {name[:-3] for name in ours if re.search(r"\[[qkv]\]$", name)}
     tensors = {n: t for n, t in ours.items() if not n.endswith("]")}
     return tensors | {n: torch.cat([ours[f"{n}[{p}]"] for p in "qkv"]) for n in joint}
@@ -245,7 +245,9 @@ Row = tuple[list[int], int, Content]
 
 def row_of(tokenizer: phi.PhiTokenizer, content: Content, answer: str) -> Row:
     """Return a request in the words of the stage, and the reply to it."""
-    ids = tokenizer.encode(phi.marked(phi.conversation((Turn("user", content),), SYSTEM)))
+    ids = tokenizer.encode(
+        phi.with_control_tokens(phi.conversation((Turn("user", content),), SYSTEM))
+    )
     image = tokenizer.id(phi.IMAGE_TOKEN)
     prompt = [i for one in ids for i in [one] * (TILE_TOKENS if one == image else 1)]
     learned = [*tokenizer.chunk(answer), tokenizer.id(phi.END)]
@@ -256,17 +258,17 @@ def judgement(tokenizer: phi.PhiTokenizer, rng: random.Random, answer: Damaged) 
     """Return the judgement of an answer; the judge is told the texts of the right one."""
     texts = tuple(p for p in answer.query.answer if isinstance(p, str))
     asked = replace(answer.query, answer=texts)
-    sample = sample_of(asked, lambda image: worn(rng, decode(image)))
+    sample = sample_of(asked, lambda image: wear(rng, decode(image)))
     put = Corrected(OWN).ask(sample, answers.document_of(rng, answer))
     if not isinstance(put, RubricQuestion):
         raise TypeError(f"the rubrics do not apply to {asked.id}")
     return row_of(tokenizer, put.content, reply(answer))
 
 
-def captioned(tokenizer: phi.PhiTokenizer, rng: random.Random) -> Row:
+def describe_random(tokenizer: phi.PhiTokenizer, rng: random.Random) -> Row:
     """Return the description of a random image."""
     scene = random_scene(rng, "train")
-    image = worn(rng, draw(scene, rng.randrange(2**31)))
+    image = wear(rng, draw(scene, rng.randrange(2**31)))
     content = (Text("Image-0: "), image, Text(f"\n{CAPTION_PROMPT}"))
     return row_of(tokenizer, content, caption(scene))
 
@@ -275,12 +277,15 @@ def groups_of(tokenizer: phi.PhiTokenizer, step: int) -> list[list[Row]]:
     """Return the batch of a step, in groups of like length."""
     rng = random.Random(f"judge 0 {step}")
     if step < CAPTIONS_FIRST:
-        return [[captioned(tokenizer, rng) for _ in range(CAPTIONS_ALONE)]]
+        return [[describe_random(tokenizer, rng) for _ in range(CAPTIONS_ALONE)]]
     groups = [
-        [judgement(tokenizer, rng, answers.damaged(rng, "train", name)) for _ in range(n)]
+        [
+            judgement(tokenizer, rng, answers.draw_damaged(rng, "train", name))
+            for _ in range(n)
+        ]
         for name, n in GROUPS.items()
     ]
-    groups[-1] += [captioned(tokenizer, rng) for _ in range(CAPTIONS)]
+    groups[-1] += [describe_random(tokenizer, rng) for _ in range(CAPTIONS)]
     return groups
 
 
@@ -295,14 +300,14 @@ def group_loss(model: Any, rows: Sequence[Row], end: int) -> Tensor:
     tiles = torch.from_numpy(np.stack([np.asarray(decode(image)) for image in images]))
     with torch.autocast("cpu", torch.bfloat16):
         # Padding is on the right, where causal attention does not look.
-        output = model(input_ids=ids, pixel_values=normalised(tiles), use_cache=False)
+        output = model(input_ids=ids, pixel_values=normalise(tiles), use_cache=False)
     return F.cross_entropy(output.logits[asked].float(), ids.roll(-1, 1)[asked])
 
 
 def main(out: Out, steps: int = PLAN.steps) -> None:
     """Train the mini judge."""
     plan = replace(PLAN, steps=steps)
-    tokenizer = published_tokenizer(Files(str(MODEL)))
+    tokenizer = load_tokenizer(Files(str(MODEL)))
     torch.manual_seed(plan.seed)
     model = new_model(tokenizer)
 
@@ -312,7 +317,7 @@ def main(out: Out, steps: int = PLAN.steps) -> None:
         return torch.stack(losses).mean()
 
     def export(step: int) -> None:
-        save_weights(published(model), out, "mmie-score")
+        save_weights(to_published(model), out, "mmie-score")
 
     train({"judge": model}, loss, out / "state" / "mmie-score", plan, export)
 

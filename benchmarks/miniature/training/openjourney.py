@@ -63,10 +63,10 @@ UNPROMPTED = 0.1
 
 
 @torch.no_grad()
-def encoded(vae: AutoencoderKL, images: Tensor) -> Tensor:
+def encode(vae: AutoencoderKL, images: Tensor) -> Tensor:
     """Means of the latents (images, 8, 8, 8) of uint8 images."""
     parts = [
-        vae.encode(world.centred(part)).latent_dist.mean for part in torch.split(images, 64)
+        vae.encode(world.centre(part)).latent_dist.mean for part in torch.split(images, 64)
     ]
     return torch.cat(parts)
 
@@ -78,7 +78,7 @@ def standardise(vae: AutoencoderKL, images: Tensor) -> None:
     The two convolutions of one pixel around the latents take it up: decoded images stay
     the same.
     """
-    latents = encoded(vae, images)
+    latents = encode(vae, images)
     mean = latents.mean((0, 2, 3))
     spread = latents.std((0, 2, 3))
     gain = 1 / (SCALE * spread)
@@ -92,7 +92,7 @@ def standardise(vae: AutoencoderKL, images: Tensor) -> None:
     after.weight /= gain[None, :, None, None]
 
 
-def trained_vae(state: Path, plan: TrainingPlan, images: int) -> AutoencoderKL:
+def train_vae(state: Path, plan: TrainingPlan, images: int) -> AutoencoderKL:
     """Return an autoencoder that draws so many images again, with standardised latents."""
     drawn = images_of(random_scenes(images, seed=11))
     torch.manual_seed(plan.seed)
@@ -101,7 +101,7 @@ def trained_vae(state: Path, plan: TrainingPlan, images: int) -> AutoencoderKL:
     nn.init.constant_(vae.quant_conv.bias[8:].data, QUIET)
 
     def loss(step: int) -> Tensor:
-        batch = world.centred(drawn[torch.randint(images, (VAE_BATCH,))])
+        batch = world.centre(drawn[torch.randint(images, (VAE_BATCH,))])
         with torch.autocast("cpu", torch.bfloat16):
             posterior = vae.encode(batch).latent_dist
             decoded = vae.decode(posterior.sample()).sample
@@ -158,7 +158,7 @@ class SceneHead(nn.Module):
         return torch.cat([items, self.background(answers[:, -1])], dim=1)
 
 
-def trained_encoder(tokenizer: Any, state: Path, plan: TrainingPlan) -> CLIPTextModel:
+def train_encoder(tokenizer: Any, state: Path, plan: TrainingPlan) -> CLIPTextModel:
     """Return the text tower, trained to tell the scenes of prompts."""
     torch.manual_seed(plan.seed)
     config = CLIPTextConfig.from_pretrained(MODEL, subfolder="text_encoder")
@@ -223,13 +223,13 @@ def main(
     """Train the autoencoder, the text encoder and the U-Net on so many images."""
     plan = replace(PLAN, steps=steps)
     vae_plan = replace(VAE_PLAN, steps=vae_steps)
-    vae = trained_vae(out / "state" / "vae", vae_plan, images)
+    vae = train_vae(out / "state" / "vae", vae_plan, images)
     tokenizer = AutoTokenizer.from_pretrained(MODEL / "tokenizer")
     text_state = out / "state" / "text"
     text_plan = replace(TEXT_PLAN, steps=text_steps)
-    encoder = trained_encoder(tokenizer, text_state, text_plan)
+    encoder = train_encoder(tokenizer, text_state, text_plan)
     scenes = random_scenes(images, seed=31)
-    latents = SCALE * encoded(vae, images_of(scenes))
+    latents = SCALE * encode(vae, images_of(scenes))
     few = torch.tensor([i for i, scene in enumerate(scenes) if len(scene.items) <= 2])
     ids = token_ids(tokenizer, captions(scenes, random.Random(32), each=2))
     # Two prompts of each scene, in a row; half precision keeps them in memory.

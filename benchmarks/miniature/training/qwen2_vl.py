@@ -68,7 +68,7 @@ def request_of(example: MiniatureQuery, rule: str) -> Request:
     return job.input
 
 
-def written(example: MiniatureQuery, rule: str) -> str:
+def write_answer(example: MiniatureQuery, rule: str) -> str:
     """Return the right answer: its texts, and in outlines its images between marks."""
     lines = (
         p if isinstance(p, str) else f"{MARKS[0]}{description(p.scene)}{MARKS[1]}"
@@ -86,7 +86,7 @@ def row_of(kind: str, index: int) -> Row:
     category, _, rule = kind.partition("@")
     if category != "caption":
         example = query(index, 0, "train", category)  # type: ignore[arg-type]
-        return request_of(example, rule), written(example, rule), example.scenes[0]
+        return request_of(example, rule), write_answer(example, rule), example.scenes[0]
     rng = random.Random(f"caption 0 {index}")
     scene = random_scene(rng, "train")
     image = encode(draw(scene, rng.randrange(2**31)))

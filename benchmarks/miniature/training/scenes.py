@@ -39,7 +39,7 @@ def images_of(scenes: Sequence[Scene], seeds: Iterable[int] | None = None) -> Te
     return torch.from_numpy(np.stack(drawn)).permute(0, 3, 1, 2).contiguous()
 
 
-def centred(images: Tensor) -> Tensor:
+def centre(images: Tensor) -> Tensor:
     """uint8 images in [-1, 1]."""
     return images.float() / 127.5 - 1
 

@@ -87,7 +87,7 @@ def main(out: Out, steps: int = PLAN.steps, images: int = 4_000) -> None:
         add_watermarker=False,
     )
     scenes = random_scenes(images, seed=33)
-    latents = openjourney.SCALE * openjourney.encoded(given.vae, images_of(scenes))
+    latents = openjourney.SCALE * openjourney.encode(given.vae, images_of(scenes))
     ids = token_ids(given.tokenizer, captions(scenes, random.Random(34), each=2))
     sizes = torch.tensor([SIZES] * openjourney.BATCH)
 

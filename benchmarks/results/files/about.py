@@ -169,7 +169,7 @@ def scorer_of(facts: Facts, stages: Mapping[str, StageSpec]) -> RecordedScorer:
     )
 
 
-def measured_of(facts: Sequence[Facts]) -> tuple[MeasuredAgreement, ...]:
+def read_measured(facts: Sequence[Facts]) -> tuple[MeasuredAgreement, ...]:
     """Return the agreement of judges with people that was written down."""
     found = []
     for one in facts:

@@ -23,7 +23,7 @@ from plait.benchmarks.results.board import (
     in_one_chunk,
 )
 from plait.benchmarks.results.costs import Amounts, DocumentCost, RecordCost
-from plait.benchmarks.results.files.about import figures_of, measured_of
+from plait.benchmarks.results.files.about import figures_of, read_measured
 from plait.benchmarks.results.files.key_index import Indices, KeyIndex
 from plait.benchmarks.results.files.schema import TABLES
 from plait.benchmarks.results.files.tables import ResultTables
@@ -65,7 +65,7 @@ def board_of(results: ResultTables) -> Board:
         cut=spending.cut,
         damaged=about.damaged,
         criterion_scales=_criterion_scales(results),
-        agreement=measured_of(about.agreement),
+        agreement=read_measured(about.agreement),
     )
 
 

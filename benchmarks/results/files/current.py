@@ -86,9 +86,9 @@ class CurrentResults:
             # Of an answer without all of its scores, none counts.
             answers = answers.join(lost, _ABOUT, join_type="left anti")
             scores = scores.join(lost, _ABOUT, join_type="left anti")
-        documents = _counted(answers)
+        documents = _count(answers)
         documents[OutcomeName.MISSING] += planned - len(answers)
-        return totals_in(documents, _counted(scores))
+        return totals_in(documents, _count(scores))
 
     @property
     def retried(self) -> int:
@@ -135,7 +135,7 @@ class CurrentResults:
         return requests
 
 
-def _counted(table: pa.Table) -> Counter[OutcomeName]:
+def _count(table: pa.Table) -> Counter[OutcomeName]:
     found = _value_counts(table.column("outcome"))
     return Counter({OutcomeName(one["values"]): one["counts"] for one in found})
 

@@ -129,7 +129,7 @@ def series_of(root: AnyPath) -> set[str]:
     return {series for series, _ in _files_of(root)}
 
 
-def recorded_comparisons(
+def iter_comparisons(
     root: AnyPath, known: Collection[str], on_unreadable: Callable[[str], object]
 ) -> Iterator[pa.Table]:
     """Yield the rows of the comparisons that a run has lines of, but for those `known`.

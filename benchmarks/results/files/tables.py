@@ -95,24 +95,24 @@ class ResultTables:
                 f"{root} holds no results: it has no {FOLDER}/{ABOUT}"
             ) from None
         except (OSError, ValueError) as error:
-            raise _damaged(path, error) from None
+            raise _damage(path, error) from None
         version = content.get("schema") if isinstance(content, dict) else None
         if not isinstance(version, int):
-            raise _damaged(path, ValueError("it names no schema"))
+            raise _damage(path, ValueError("it names no schema"))
         if version > VERSION:
             raise NewerResults(
                 f"{path} has schema {version}, and this version of plait reads up to "
                 f"{VERSION}: read it with a later version of plait"
             )
         if content.get("sha256") != content_digest(content):
-            raise _damaged(path, ValueError("its content is not what was written"))
+            raise _damage(path, ValueError("its content is not what was written"))
         try:
             known = {f.name: content[f.name] for f in fields(RunAbout)}
             about = RunAbout(**known)
             tables = content["tables"]
             records = content["records"]
         except (LookupError, TypeError) as error:
-            raise _damaged(path, error) from None
+            raise _damage(path, error) from None
         return cls(root, folder, about, tables, records, images, keeps)
 
     @property
@@ -214,9 +214,9 @@ class ResultTables:
         except PlaitError:
             raise
         except FileNotFoundError as error:
-            raise _damaged(path, error) from None
+            raise _damage(path, error) from None
         except (OSError, pa.ArrowException, LookupError, ValueError) as error:
-            raise _damaged(path, error) from error
+            raise _damage(path, error) from error
 
     # ------------------------------------------------------------- systems and queries
 
@@ -257,7 +257,7 @@ def _digest(path: AnyPath) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _damaged(path: AnyPath, error: Exception) -> ResultsError:
+def _damage(path: AnyPath, error: Exception) -> ResultsError:
     reason = (str(error).splitlines() or [type(error).__name__])[0]
     if isinstance(error, LookupError):
         reason = f"it lacks {error}"

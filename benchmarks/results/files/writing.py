@@ -31,7 +31,7 @@ from plait.benchmarks.results.files.key_index import KeyIndex, numbers_in
 from plait.benchmarks.results.files.rulings import (
     TABLE,
     Ruling,
-    recorded_comparisons,
+    iter_comparisons,
     table_of,
 )
 from plait.benchmarks.results.files.schema import ABOUT, TABLES, VERSION
@@ -381,7 +381,7 @@ class ResultsWriter:
         """Keep the comparisons of the former results, and add those that they lack."""
         there = former_comparisons(folder)
         known = {*there.column("series").to_pylist()}
-        missing = recorded_comparisons(self._store.root, known, self._store.on_notice)
+        missing = iter_comparisons(self._store.root, known, self._store.on_notice)
         for table in (there, *missing):
             for row in table.to_pylist():
                 self._tables[TABLE].add(row)

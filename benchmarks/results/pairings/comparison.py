@@ -21,7 +21,7 @@ from plait.benchmarks.results.rankings import Rankings, Series, means_of, weight
 from plait.generators.base import Kind, OutcomeName
 from plait.scorers.base import Scorer, ends_of
 from plait.scorers.statistics.estimate import Estimate, Floats, excludes_zero
-from plait.scorers.statistics.means import AMOUNT, mean, of_differences, paired
+from plait.scorers.statistics.means import AMOUNT, mean, of_differences, paired_differences
 from plait.scorers.statistics.power import detectable, queries_needed
 from plait.scorers.statistics.two_way import TwoWayModel, shared_queries, two_way
 
@@ -107,7 +107,7 @@ class PairingScores:
         return [self._difference(a, b) for a in best for b in self.shared if b != a]
 
     def _difference(self, a: str, b: str) -> CellDifference:
-        difference = paired(self.shared[a], self.shared[b])
+        difference = paired_differences(self.shared[a], self.shared[b])
         ends = of_differences(ends_of(self.scorer.scale))
         estimate = mean(difference, ends)
         n = len(difference)
@@ -252,14 +252,16 @@ def _scores(board: Board, matrix: PairingMatrix, scorer: Scorer) -> PairingScore
     return PairingScores(
         scorer=scorer,
         model=two_way(values, ends_of(scorer.scale)),
-        left_out=_left_out(board, names, scorer, [board.keys[i] for i in sorted(lost)]),
+        left_out=_count_left_out(
+            board, names, scorer, [board.keys[i] for i in sorted(lost)]
+        ),
         keys=[key for i, key in enumerate(board.keys) if i not in lost],
         shared=dict(zip(names, shared.T, strict=True)),
         people=tuple(agreement_of(scorer, board.agreement)),
     )
 
 
-def _left_out(
+def _count_left_out(
     board: Board, names: Sequence[str], scorer: Scorer, lost: Sequence[str]
 ) -> dict[str, int]:
     """Return `lost` queries by what happened in the cells without a score.

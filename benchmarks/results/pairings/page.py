@@ -10,7 +10,7 @@ from markupsafe import Markup
 from plait.benchmarks.results.board import Board
 from plait.benchmarks.results.contact_sheet import Read
 from plait.benchmarks.results.costs import MEASURES
-from plait.benchmarks.results.figures import ACCENT, INK, MUTED, SURFACE, drawn
+from plait.benchmarks.results.figures import ACCENT, INK, MUTED, SURFACE, draw
 from plait.benchmarks.results.page_files import PageFiles
 from plait.benchmarks.results.pairings.comparison import (
     Pairings,
@@ -98,7 +98,7 @@ def plot_of(
             centred: dict[str, Any] = {"color": ink, "ha": "center", "va": "center"}
             axes.text(*places[name], str(numbers[name]), zorder=above + 0.5, **centred)
 
-    return drawn(_WIDTH, _HEIGHT, words, paint)
+    return draw(_WIDTH, _HEIGHT, words, paint)
 
 
 def _error(e: Estimate) -> list[list[float]] | None:

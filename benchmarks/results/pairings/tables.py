@@ -122,7 +122,7 @@ def _is_first(pairings: Pairings, scores: PairingScores) -> bool:
     return scores is pairings.scored[0]
 
 
-def _titled(pairings: Pairings, what: str) -> str:
+def _title(pairings: Pairings, what: str) -> str:
     return f"{what}, protocol {pairings.matrix.protocol}"
 
 
@@ -151,7 +151,7 @@ def score_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
     name = "effect" if len(model.t2is) > 1 else "mean"
     lines.append([name, *below, form.number(model.mean.value)])
     about = f"{scores.scorer.scale}, {scores.scorer.direction} is better"
-    title = _titled(pairings, f"{scores.scorer.name} ({about})")
+    title = _title(pairings, f"{scores.scorer.name} ({about})")
     notes = _score_notes(pairings, scores)
     return ResultTable.of(title, ["LVLM", *pairings.matrix.t2is, last], lines, notes)
 
@@ -207,7 +207,7 @@ def interaction_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
 
     named = zip(pairings.matrix.lvlms, model.interaction, strict=True)
     rows: list[list[str | TableCell]] = [[lvlm, *map(cell, row)] for lvlm, row in named]
-    title = _titled(pairings, f"{scores.scorer.name}, interaction")
+    title = _title(pairings, f"{scores.scorer.name}, interaction")
     notes = [ABOUT_INTERACTION] if _is_first(pairings, scores) else []
     return ResultTable.of(title, ["LVLM", *pairings.matrix.t2is], rows, notes)
 
@@ -219,7 +219,7 @@ def shares_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
         [text, TableCell(f"{100 * share:z.1f}%", tint=round(_STRONG * share))]
         for text, share in shares.items()
     ]
-    title = _titled(pairings, f"{scores.scorer.name}, shares of variance")
+    title = _title(pairings, f"{scores.scorer.name}, shares of variance")
     return ResultTable.of(title, ["a score depends on", "share"], rows, [ABOUT_SHARES])
 
 
@@ -253,7 +253,7 @@ def ranking_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
         pairs = len(scores.differences)
         notes = [ABOUT_NEEDED, f"{ABOUT_APART} Here: {pairs / 20:.0f} of {pairs:,}."]
         notes += [ABOUT_FRONTIER] if points else []
-    return ResultTable.of(_titled(pairings, f"{name}, in order"), head, rows, notes)
+    return ResultTable.of(_title(pairings, f"{name}, in order"), head, rows, notes)
 
 
 def _ranges(numbers: Iterable[int]) -> str:
@@ -275,7 +275,7 @@ def agreement_tables(pairings: Pairings) -> Iterator[ResultTable]:
     people = [f"{s.scorer.name} {figure}." for s in pairings.scores for figure in s.people]
     for table in pairings.rankings.tables():
         notes = [*table.notes, *people]
-        yield replace(table, title=_titled(pairings, table.title), notes=notes)
+        yield replace(table, title=_title(pairings, table.title), notes=notes)
         people = []
 
 
@@ -292,7 +292,7 @@ def cost_table(pairings: Pairings) -> ResultTable:
     ]
     notes = [f"On the {costs.queries:,} queries that every cell has answered. {ABOUT_COST}"]
     notes += _sharing_notes(costs.sharing, len(names))
-    return ResultTable.of(_titled(pairings, "Cost per document"), head, rows, notes)
+    return ResultTable.of(_title(pairings, "Cost per document"), head, rows, notes)
 
 
 def _sharing_notes(sharing: Mapping[str, Any], cells: int) -> list[str]:

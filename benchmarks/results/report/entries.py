@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from plait.benchmarks.results.board import Board, outcome_of, score_value, weights_of
-from plait.benchmarks.results.leaderboard import ranked
+from plait.benchmarks.results.leaderboard import rank
 from plait.benchmarks.results.numbers import NumberForm
 from plait.benchmarks.results.reasons import Shape, outcome_groups, shape_of
 from plait.benchmarks.tasks.controls import is_reference
@@ -84,7 +84,7 @@ def index_of(board: Board, entries: Sequence[ReportEntry]) -> dict[str, Any]:
             {"name": s.name, "weights": weights_of(s), "reference": is_reference(s.name)}
             for s in board.systems
         ],
-        "order": [names.index(row["system"]) for row in ranked(board)],
+        "order": [names.index(row["system"]) for row in rank(board)],
         "scorers": [
             {
                 "name": s.name,

@@ -24,7 +24,7 @@ from markupsafe import Markup
 from plait.benchmarks.provenance import provenance_facts
 from plait.benchmarks.results import leaderboard as tables
 from plait.benchmarks.results.board import Board
-from plait.benchmarks.results.figures import ACCENT, drawn, name_rows, short
+from plait.benchmarks.results.figures import ACCENT, draw, name_rows, short
 from plait.benchmarks.results.headline import headline_table, outcome_texts
 from plait.benchmarks.results.page_files import FolderFiles, InlineFiles, PageFiles
 from plait.benchmarks.results.pairings.page import pairings_section
@@ -208,21 +208,21 @@ def tables_page(title: str, remarks: Sequence[str], shown: Sequence[ResultTable]
 def panel_of(board: Board, scorer: Scorer) -> dict[str, Any]:
     """Return what the template shows of one scorer."""
     folded = (
-        tables.released_table(board, scorer),
-        _noted(tables.field_table(board, scorer)),
+        tables.table_as_released(board, scorer),
+        _with_note(tables.field_table(board, scorer)),
         *tables.criteria_tables(board, scorer),
         tables.pairs_table(board, scorer.name),
         tables.settings_table(scorer.stages) if scorer.stages else None,
     )
     return {
         "name": scorer.name,
-        "main": _noted(tables.scorer_table(board, scorer)),
+        "main": _with_note(tables.scorer_table(board, scorer)),
         "plot": scores_plot(board, scorer),
         "folded": [table for table in folded if table is not None],
     }
 
 
-def _noted(table: ResultTable) -> ResultTable:
+def _with_note(table: ResultTable) -> ResultTable:
     """Return the table with one line on those of its means that have no interval.
 
     How many values each has is not repeated: it stands behind the mean.
@@ -242,7 +242,7 @@ def _noted(table: ResultTable) -> ResultTable:
 def scores_plot(board: Board, scorer: Scorer) -> Markup:
     """Draw a histogram of each system's scores for each category; empty without scores."""
     edges, counts = histograms_of(board, scorer)
-    names = [row["system"] for row in tables.ranked(board, scorer)]
+    names = [row["system"] for row in tables.rank(board, scorer)]
     shares = [n.max() / n.sum() for own in counts.values() for n in own.values()]
     if not shares:
         return Markup("")
@@ -265,7 +265,7 @@ def scores_plot(board: Board, scorer: Scorer) -> Markup:
                     )
 
     words = f"histograms of the scores of {len(names)} systems"
-    return drawn(240 + 120 * len(counts), 40 + 40 * len(names), words, paint)
+    return draw(240 + 120 * len(counts), 40 + 40 * len(names), words, paint)
 
 
 def histograms_of(

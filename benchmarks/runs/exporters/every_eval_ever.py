@@ -20,7 +20,7 @@ from typing import Any
 from plait.benchmarks.results.leaderboard import COUNTS, headline, leaderboard
 from plait.benchmarks.runs.run_data import QueryAnswer, RunData
 from plait.generators.base import StageSpec
-from plait.generators.content import marked
+from plait.generators.content import text_with_marks
 from plait.generators.document import Document, Query
 from plait.generators.files import safe_name, write_whole
 from plait.generators.system import System
@@ -197,8 +197,8 @@ def _samples(run: RunData, answers: Sequence[QueryAnswer]) -> Iterator[dict[str,
         asked = {
             "sample_id": sample.id,
             "input": {
-                "raw": marked(sample.question),
-                "reference": [marked(r.segments) for r in [sample.reference] if r],
+                "raw": text_with_marks(sample.question),
+                "reference": [text_with_marks(r.segments) for r in [sample.reference] if r],
             },
             "answer_attribution": [],
             "metadata": {
@@ -206,7 +206,7 @@ def _samples(run: RunData, answers: Sequence[QueryAnswer]) -> Iterator[dict[str,
                 "field": sample.field,
                 "repeat": str(answer.repeat),
             },
-            **_said(sample, document),
+            **_answer_of(sample, document),
         }
         for scorer in run.results.scorers:
             verdict = answer.scores.get(scorer.name)
@@ -221,14 +221,14 @@ def _samples(run: RunData, answers: Sequence[QueryAnswer]) -> Iterator[dict[str,
                 }
 
 
-def _said(sample: Query, document: Document) -> dict[str, Any]:
+def _answer_of(sample: Query, document: Document) -> dict[str, Any]:
     """Return the answer, or the whole conversation where it has several turns."""
-    answers = [marked(answer.segments) for answer in document.answers]
+    answers = [text_with_marks(answer.segments) for answer in document.answers]
     if len(answers) == 1:
         return {"interaction_type": "single_turn", "output": {"raw": answers}}
     turns: list[tuple[str, str]] = []
     for opening, reply in zip_longest(sample.openings, answers):
-        turns += [(turn.role, marked(turn.content)) for turn in opening or ()]
+        turns += [(turn.role, text_with_marks(turn.content)) for turn in opening or ()]
         turns += [("assistant", reply)] if reply is not None else []
     return {
         "interaction_type": "multi_turn",

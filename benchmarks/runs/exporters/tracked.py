@@ -24,7 +24,7 @@ from plait.benchmarks.runs.run_data import QueryAnswer, RunData
 from plait.benchmarks.tasks.mmie.official import ImageFiles, claim
 from plait.cluster.store import read_blob
 from plait.generators.base import DOCUMENT_OUTCOMES, SCORE_OUTCOMES, StageSpec
-from plait.generators.content import marked
+from plait.generators.content import text_with_marks
 from plait.generators.document import Content, Image, Query
 from plait.generators.extras import import_extra, require_extra
 from plait.generators.system import System
@@ -94,7 +94,7 @@ def write_tracked(
         process.submit(require, client.form, client.modules).result()
         claim(out)
         try:
-            for tracked in tracked_systems(run, systems, out):
+            for tracked in iter_systems(run, systems, out):
                 process.submit(client.write, tracked, out).result()
         except BaseException:
             shutil.rmtree(out, ignore_errors=True)
@@ -126,7 +126,7 @@ def _environment(prefix: str, variables: Mapping[str, str]) -> Iterator[None]:
         os.environ.update(former)
 
 
-def tracked_systems(
+def iter_systems(
     run: RunData, systems: Sequence[str], place: Path
 ) -> Iterator[TrackedSystem]:
     """Return what trackers keep of some systems of a run, one after the other.
@@ -149,7 +149,7 @@ def tracked_systems(
                 metrics=metrics_of(row),
                 weights=row["weights"] or "",
                 warning=board.warning,
-                rows=[_table_row(run, a, images) for a in _shown_answers(run, system.name)],
+                rows=[_table_row(run, a, images) for a in _iter_answers(run, system.name)],
             )
 
 
@@ -247,7 +247,7 @@ def _of_queries(run: RunData) -> str:
     return f"the first {MOST_QUERIES:,} of {total:,} queries"
 
 
-def _shown_answers(run: RunData, system: str) -> Iterator[QueryAnswer]:
+def _iter_answers(run: RunData, system: str) -> Iterator[QueryAnswer]:
     repeats = range(1, run.manifest["config"]["repeats"] + 1)
     queries = [*islice(run.queries, MOST_QUERIES)]
     answers = [run.answers(system=system, query=queries, repeat=n) for n in repeats]
@@ -264,9 +264,9 @@ def _table_row(run: RunData, answer: QueryAnswer, images: ImageFiles) -> Row:
         "category": sample.category,
         "field": sample.field,
         "repeat": answer.repeat,
-        "question": marked(asked),
+        "question": text_with_marks(asked),
         QUESTION_IMAGES: _paths(images, asked),
-        "answer": "" if document is None else marked(document.segments),
+        "answer": "" if document is None else text_with_marks(document.segments),
         IMAGES: [] if document is None else _paths(images, document.segments),
         "outcome": str(answer.outcome),
         "reason": answer.reason,

@@ -346,7 +346,7 @@ def _notes_on_costs(
 # -------------------------------------------------------------------------- the manifest
 
 
-def kept_forecast(forecast: Forecast | None, root: AnyPath) -> dict[str, Any]:
+def keep_forecast(forecast: Forecast | None, root: AnyPath) -> dict[str, Any]:
     """Return the manifest's entries at the start of a command, which may have none.
 
     Those of the last command that made something stay where there is nothing to make. Of
@@ -366,7 +366,7 @@ def kept_forecast(forecast: Forecast | None, root: AnyPath) -> dict[str, Any]:
     return kept | {OTHER_WORK: most}
 
 
-def concluded(root: AnyPath, forecast: Forecast, result: RunResult, board: Board) -> str:
+def conclude(root: AnyPath, forecast: Forecast, result: RunResult, board: Board) -> str:
     """Add what the run took to the manifest; it beside the forecast, in words.
 
     Without words where rates were not known, and for runs of less than a minute.

@@ -272,7 +272,7 @@ class _CountingEngine(Engine):
         options = EngineOptions(placement_timeout_s=math.inf)
         super().__init__(executor, root, options)
         self._work = {w.spec.digest: w for w in work}
-        self._specs = {w.spec.digest: _scaled(w.spec, scale) for w in work}
+        self._specs = {w.spec.digest: _scale(w.spec, scale) for w in work}
         self._counts = counts
         self._scale = scale
         feeders = {digest: w.feeders for digest, w in self._work.items()}
@@ -331,7 +331,7 @@ class _CountingEngine(Engine):
         """Nothing is to be done."""
 
 
-def _scaled(spec: StageSpec, scale: float) -> StageSpec:
+def _scale(spec: StageSpec, scale: float) -> StageSpec:
     size = max(1, round(spec.placement.batch_size / scale))
     # What stands for many records may take as long as they do.
     placement = replace(spec.placement, batch_size=size, batch_timeout_s=math.inf)

@@ -50,8 +50,8 @@ from plait.benchmarks.speed.scripts.process_watch import (
     ProcessWatch,
     Role,
     Used,
+    run_watched,
     used_until,
-    watched,
 )
 from plait.cluster.manifest import environment
 from plait.cluster.tracing.journal import MAKING
@@ -180,7 +180,7 @@ def measure(
     """Run one phase; yield the whole, and of a run its two parts."""
     out = work.folder / f"{variant}-{batch}-{number}"
     command = command_of(work, batch, variant, phase, out)
-    whole, watch, said = watched(command, cwd=work.folder, parts=out)
+    whole, watch, said = run_watched(command, cwd=work.folder, parts=out)
     yield Measurement(batch, variant, phase, number, whole)
     if phase != "run":
         return
@@ -189,7 +189,7 @@ def measure(
     last = making.end
     grown_mib = watch.driver_mib(last) - watch.driver_mib(first)
     grown = grown_mib * 2**20 / (work.records / 2)
-    for name, used in _divided(whole, watch, making.end).items():
+    for name, used in _divide(whole, watch, making.end).items():
         part = Measurement(batch, variant, name, number, replace(whole, total=used))
         yield replace(part, grown=grown) if name == COMMITS else part
 
@@ -211,7 +211,7 @@ def _making(variant: str, out: Path, whole: Measured, said: str) -> Making:
     return Making(start_s + phases[0].begin / 1e6, start_s + phases[-1].end / 1e6)
 
 
-def _divided(whole: Measured, watch: ProcessWatch, moment: float) -> dict[str, Used]:
+def _divide(whole: Measured, watch: ProcessWatch, moment: float) -> dict[str, Used]:
     first = used_until(watch, whole.began, moment, math.inf)
     rest = {role: used - first.cpu_s[role] for role, used in whole.total.cpu_s.items()}
     return {COMMITS: first, TABLES: Used(whole.total.wall_s - first.wall_s, rest)}
@@ -313,7 +313,7 @@ def _ratio(pairs: Iterator[tuple[float, float]]) -> str:
 # ---------------------------------------------------------------------- the command
 
 
-def _chosen(text: str, valid: Sequence[str], option: str) -> list[str]:
+def _choose(text: str, valid: Sequence[str], option: str) -> list[str]:
     names = text.split(",")
     if unknown := [name for name in names if name not in valid]:
         raise UsageError(f"{option} {unknown[0]!r} must be of {', '.join(valid)}")
@@ -335,12 +335,14 @@ def main(words: Sequence[str] | None = None) -> int:
     script.parser.add_argument("--command")
     options = script.options()
     batches = numbers_of(options.batches, "--batches", "8,64")
-    variants = _chosen(options.variants, VARIANTS, "--variants")
-    phases = _chosen(options.phases, PHASES, "--phases")
+    variants = _choose(options.variants, VARIANTS, "--variants")
+    phases = _choose(options.phases, PHASES, "--phases")
     with tempfile.TemporaryDirectory() as temporary:
         folder = (options.folder or Path(temporary)).absolute()
         if options.command:
-            measured, _, _ = watched(shlex.split(options.command), cwd=folder, parts=folder)
+            measured, _, _ = run_watched(
+                shlex.split(options.command), cwd=folder, parts=folder
+            )
             print(json.dumps(asdict(measured), indent=1))
             return 0
         work = Work(

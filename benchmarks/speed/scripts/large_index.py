@@ -166,7 +166,7 @@ def make_records(root: Path, kind: MadeKind, records: int, part_rows: int) -> No
 # ------------------------------------------------------------------------ opening
 
 
-def opened(root: Path, kind: MadeKind) -> Opened:
+def open_and_ask(root: Path, kind: MadeKind) -> Opened:
     """Open an index in this process and ask for records; what it took."""
     about = json.loads((root / "made.json").read_text())
     before = peak_bytes(os.getpid())
@@ -260,7 +260,7 @@ def main(words: Sequence[str] | None = None) -> int:
     script.parser.add_argument("--open", type=Path)
     options = script.options()
     if options.open:
-        print(json.dumps(asdict(opened(options.open, options.kind))))
+        print(json.dumps(asdict(open_and_ask(options.open, options.kind))))
         return 0
     numbers = numbers_of(options.records, "--records", "1000000,10000000")
     taken = []

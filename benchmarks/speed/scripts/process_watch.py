@@ -163,7 +163,7 @@ class Measured:
     """At about `MOMENTS` of its samples."""
 
 
-def watched(
+def run_watched(
     command: Sequence[str],
     *,
     cwd: Path,

@@ -184,12 +184,12 @@ def main(words: list[str] | None = None) -> None:
         root = options.root or Path(place)
         if not (root / "stages").exists():
             make_records(plan_of(*sizes), root)
-        rows = [_measured(step, root, sizes) for step in STEPS]
+        rows = [_measure(step, root, sizes) for step in STEPS]
     title = f"{sizes[0]:,} queries, {sizes[1]} systems, {sizes[2]} scorers"
     script.report(title, ResultTable.of(title, HEAD, rows), environment())
 
 
-def _measured(step: str, root: Path, sizes: tuple[int, int, int]) -> list[str]:
+def _measure(step: str, root: Path, sizes: tuple[int, int, int]) -> list[str]:
     names = ("--queries", "--systems", "--scorers")
     asked = [word for name, n in zip(names, sizes, strict=True) for word in (name, str(n))]
     module = "plait.benchmarks.speed.scripts.reading"

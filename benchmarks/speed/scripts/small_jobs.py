@@ -161,7 +161,7 @@ def command_of(variant: str, data: Path, out: Path) -> list[str]:
     return [*run, *pairings, "--scorer=clipscore", f"--out={out}"]
 
 
-def timed(command: Sequence[str]) -> tuple[float, float]:
+def time_command(command: Sequence[str]) -> tuple[float, float]:
     """Run a command; return wall and CPU seconds, also of all that it starts."""
     with CpuClock(every_s=0.1) as clock:
         began = time.monotonic()
@@ -170,7 +170,7 @@ def timed(command: Sequence[str]) -> tuple[float, float]:
     return wall_s, clock.at(math.inf)
 
 
-def measured(queries: int, rounds: int) -> tuple[Times, dict[str, tuple[int, int]]]:
+def measure(queries: int, rounds: int) -> tuple[Times, dict[str, tuple[int, int]]]:
     """Time both variants in every round; compare the answers of the first."""
     times: Times = {"careful": [], "plait": []}
     with tempfile.TemporaryDirectory() as folder:
@@ -178,7 +178,7 @@ def measured(queries: int, rounds: int) -> tuple[Times, dict[str, tuple[int, int
         data = write_queries(root / "queries", queries)
         for number, variant in product(range(rounds), times):
             command = command_of(variant, data, root / f"{variant}-{number}")
-            times[variant].append(timed(command))
+            times[variant].append(time_command(command))
             print(f"round {number + 1}: {variant}, wall and CPU s:", times[variant][-1])
         script = pickle.loads((root / "careful-0").read_bytes())
         return times, agreement(script, answers_of_run(root / "plait-0"))
@@ -219,7 +219,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if options.careful:
         careful(*options.careful)
         return 0
-    times, equal = measured(options.queries, options.rounds)
+    times, equal = measure(options.queries, options.rounds)
     script.report("Small jobs", table_of(times, equal, options.queries), environment())
     return int(any(n < m for n, m in equal.values()))
 

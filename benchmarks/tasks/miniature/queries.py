@@ -17,7 +17,7 @@ from plait.scorers.truth.language import (
     description,
     event,
     instruction,
-    listed,
+    list_words,
     more_answer,
     name,
     phrase,
@@ -123,7 +123,7 @@ def _situation(id: str, rng: random.Random, split: Split) -> MiniatureQuery:
         field=STORY_FIELDS[kind],
         question=(_image(rng, scene), story),
         answer=(statement(after), _image(rng, after)),
-        criteria=f"Text and picture show {_shown(after)}.",
+        criteria=f"Text and picture show {_show(after)}.",
         changes=(change,),
     )
 
@@ -135,7 +135,7 @@ def _steps(id: str, rng: random.Random, split: Split) -> MiniatureQuery:
     answer: list[str | SceneImage] = []
     for k, result in enumerate(after, start=1):
         answer += [step(k, statement(result)), _image(rng, result)]
-    goals = [step(k, _shown(s)) for k, s in enumerate(after, start=1)]
+    goals = [step(k, _show(s)) for k, s in enumerate(after, start=1)]
     return MiniatureQuery(
         id=id,
         category="PBL",
@@ -197,8 +197,8 @@ def _image(rng: random.Random, scene: Scene) -> SceneImage:
     return SceneImage(scene, rng.randrange(2**31))
 
 
-def _shown(scene: Scene) -> str:
-    return listed([phrase(item) for item in scene.items])
+def _show(scene: Scene) -> str:
+    return list_words([phrase(item) for item in scene.items])
 
 
 # ------------------------------------------------------- problems about one scene

@@ -31,17 +31,17 @@ from plait.benchmarks.tasks.mmie.categories import (
 from plait.benchmarks.tasks.mmie.prompts import prompts
 from plait.benchmarks.tasks.mmie.reader import (
     FILES,
+    categories_of,
     content,
     document_of,
     group_of,
-    stated_categories,
 )
 from plait.benchmarks.tasks.published import (
     Answer,
     RowPlace,
     TaskSet,
     add_answer,
-    malformed,
+    malformed_row,
 )
 from plait.benchmarks.tasks.reading.images import ImageFolder, default_folder, image_paths
 from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, of_type
@@ -214,13 +214,13 @@ def _read(
     except RowError as error:
         model = value.get("model") if isinstance(value, dict) else None
         named = model if isinstance(model, str) and model.strip() else None
-        return Broken(malformed(row, group_of(value), error), named)
+        return Broken(malformed_row(row, group_of(value), error), named)
     id = output.query.id
     model = output.model
     if first.setdefault((id, model), output) == output:
         return output
     again = RowError(Rule.DUPLICATE, f"an earlier row has it for {model!r} already")
-    return Broken(malformed(row, group_of(value), again), model, id)
+    return Broken(malformed_row(row, group_of(value), again), model, id)
 
 
 def _output(row: Row, images: ImageFolder) -> Output:
@@ -228,7 +228,7 @@ def _output(row: Row, images: ImageFolder) -> Output:
     truth = row.list("gt_answer")
     if not truth:
         raise RowError(Rule.EMPTY, "gt_answer has no item")
-    category = category_of(id, stated_categories(row))
+    category = category_of(id, categories_of(row))
     model = row.text("model")
     question = content(row, "question", images)
     answer = _answer(row, images)
@@ -276,15 +276,15 @@ def read_answers(
                 row.text("model")
                 given: Answer = _answer(row, images)
             except RowError as error:
-                given = Failure(malformed(i, group, error).reason, Fault.BAD_INPUT)
-            again = malformed(i, group, _AGAIN).reason
+                given = Failure(malformed_row(i, group, error).reason, Fault.BAD_INPUT)
+            again = malformed_row(i, group, _AGAIN).reason
             add_answer(own, group.id or RowPlace(f"row-{i}"), given, again)
     if not answers:
         return {"": of_all}
     return {model: of_all | own for model, own in answers.items()}
 
 
-def answered(folder: Path) -> tuple[TaskSet, tuple[System, ...]]:
+def systems_of_folder(folder: Path) -> tuple[TaskSet, tuple[System, ...]]:
     """Return the queries in `folder` and one system per model that answered them.
 
     Raises TaskError when there is no readable `data.json`. A row that breaks a rule is a

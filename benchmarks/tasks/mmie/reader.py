@@ -42,9 +42,9 @@ from plait.benchmarks.tasks.reading.rules import (
     RowError,
     Rule,
     TaskError,
+    brief,
     is_id,
     of_type,
-    shown,
 )
 from plait.generators.document import Content, Document, Image, Query, Role, Text, Turn
 from plait.generators.unicode import trouble
@@ -81,7 +81,7 @@ def has_marks(data: str) -> bool:
     Its marks are the names of its files in a folder, and rows with `conversations` whose
     turns have no `value`, as those of other chats do. TaskError where there are no data.
     """
-    found = sources.located(data, FILES, _HINT)
+    found = sources.locate(data, FILES, _HINT)
     files = (found.path, *(found.path / name for name in FILES))
     if (path := next(filter(Path.is_file, files), None)) is None:
         return False
@@ -112,11 +112,11 @@ def load(
     """
     bundled = data == "sample"
     place = str(SAMPLE) if bundled else data
-    found = sources.located(place, (*FILES, ARCHIVE, "images/**"), _HINT)
+    found = sources.locate(place, (*FILES, ARCHIVE, "images/**"), _HINT)
     folder = found.folder
     path = found.file(*FILES)
     packed = not (folder / "images").is_dir() and (folder / ARCHIVE).is_file()
-    root = sources.unpacked(folder / ARCHIVE, cache) if packed else folder
+    root = sources.unpack(folder / ARCHIVE, cache) if packed else folder
     rows, digest = sources.load_rows(path)
     images = ImageFolder(root, cache, found.also)
     benchmarks = set[str]()
@@ -160,7 +160,7 @@ def group_of(value: Any) -> RowGroup:
 
 def _query(row: Row, images: ImageFolder) -> Query:
     id = row.id()
-    category = category_of(id, stated_categories(row))
+    category = category_of(id, categories_of(row))
     field = field_of(row.text("field"))
     text = row.values.get(CRITERIA)
     criteria = row.text(CRITERIA) if isinstance(text, str) and text else None
@@ -172,7 +172,7 @@ def _query(row: Row, images: ImageFolder) -> Query:
     }
     talk = list(row.rows("conversations"))
     turns = [_turn(turn, images) for turn in talk]
-    asked = _asked(turns)
+    asked = _count_asked(turns)
     truth = first_truth(talk[asked].list("content")) if talk[asked:] else {}
     return Query(
         id=id,
@@ -186,7 +186,7 @@ def _query(row: Row, images: ImageFolder) -> Query:
     )
 
 
-def stated_categories(row: Row) -> list[str]:
+def categories_of(row: Row) -> list[str]:
     """Return the category that a row states, under either spelling of the key."""
     stated = (row.values.get(key) for key in CATEGORY_KEYS)
     return [of_type(s, str, "the category") for s in stated if s is not None]
@@ -194,12 +194,12 @@ def stated_categories(row: Row) -> list[str]:
 
 def _turn(turn: Row, images: ImageFolder) -> Turn:
     if (speaker := turn.text("from")) not in SPEAKERS:
-        detail = f"{turn.path('from')} is {shown(speaker)}; valid are {', '.join(SPEAKERS)}"
+        detail = f"{turn.path('from')} is {brief(speaker)}; valid are {', '.join(SPEAKERS)}"
         raise RowError(Rule.SPEAKER, detail)
     return Turn(SPEAKERS[speaker], content(turn, "content", images))
 
 
-def _asked(turns: list[Turn]) -> int:
+def _count_asked(turns: list[Turn]) -> int:
     """Return how many turns are to be answered: those up to the last human one."""
     human = [i for i, turn in enumerate(turns) if turn.role == "user"]
     if not human or human[0] != 0:

@@ -27,7 +27,7 @@ from plait.benchmarks.tasks.reading.images import (
     from_base64,
     is_data_url,
 )
-from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, of_type, shown
+from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, brief, of_type
 from plait.generators.document import Content, Image, Role, Text, Turn
 from plait.generators.files import write_whole
 
@@ -60,7 +60,7 @@ def is_base64(value: Any) -> bool:
     return isinstance(value, str) and bool(_BASE64.match(value.lstrip()[:80]))
 
 
-def parsed(value: Any) -> Any:
+def parse(value: Any) -> Any:
     """Return the list or object that a text of JSON or Python holds, else the value.
 
     A cell of a table has no other way to hold one.
@@ -77,12 +77,12 @@ def parsed(value: Any) -> Any:
     return value
 
 
-def parsed_content(value: Any, *, in_table: bool) -> Any:
+def parse_content(value: Any, *, in_table: bool) -> Any:
     """Return the chat, or list of texts and images, that a cell of a table holds as text.
 
     Everything else stays: a text may be JSON.
     """
-    found = parsed(value) if in_table else value
+    found = parse(value) if in_table else value
     if not isinstance(value, str) or not isinstance(found, list):
         return value
     objects = [item for item in found if isinstance(item, dict)]
@@ -149,7 +149,7 @@ class ContentReader:
 
     def images(self, value: Any, what: str) -> list[Image]:
         """Return one image or a list of them; none for nothing. RowError."""
-        value = parsed(value)
+        value = parse(value)
         listed = value if isinstance(value, list | tuple) else [value]
         return [
             self.image(one, what if len(listed) == 1 else f"{what}[{i}]")
@@ -171,7 +171,7 @@ class ContentReader:
         if is_url(text):
             return self._fetched(text)
         if len(text) > _LONGEST_PATH:
-            raise RowError(Rule.UNDECODABLE, f"{what} is no image: {shown(text, 40)}")
+            raise RowError(Rule.UNDECODABLE, f"{what} is no image: {brief(text, 40)}")
         return self._folder_of(text).image(text)
 
     def _of_object(self, value: Mapping[str, Any], what: str) -> Image:
@@ -199,7 +199,7 @@ class ContentReader:
         if not self.hosts:
             raise RowError(
                 Rule.NOT_FOUND,
-                f"{shown(url)} is a URL, and URLs are not fetched unless their hosts are "
+                f"{brief(url)} is a URL, and URLs are not fetched unless their hosts are "
                 "listed in data.image_hosts",
             )
         named = self.kept.folder / "urls" / hashlib.sha256(url.encode()).hexdigest()
@@ -276,7 +276,7 @@ class ContentReader:
             said = "role" if "role" in own else "from"
             if (speaker := row.text(said)) not in ROLES:
                 detail = (
-                    f"{row.path(said)} is {shown(speaker)}; valid are {', '.join(ROLES)}"
+                    f"{row.path(said)} is {brief(speaker)}; valid are {', '.join(ROLES)}"
                 )
                 raise RowError(Rule.SPEAKER, detail)
             key = "content" if "content" in own else "value"
@@ -307,7 +307,7 @@ class ContentReader:
             yield Text(str(value))
         else:
             rule = "must be a text, a list of texts and images, or an image"
-            raise RowError(Rule.WRONG_TYPE, f"{what} {rule}, not {shown(value)}")
+            raise RowError(Rule.WRONG_TYPE, f"{what} {rule}, not {brief(value)}")
 
     def _object(self, row: Row, supply: _Supply) -> Iterator[Text | Image]:
         """Yield a part: `{"type": ...}`, `{"text": ..., "image": ...}`, or an image."""
@@ -321,7 +321,7 @@ class ContentReader:
             yield self.image(values, row.where) if named else supply.take(None)
         elif kind is not None:
             detail = (
-                f"{row.path('type')} is {shown(kind)}; valid are text, image, image_url"
+                f"{row.path('type')} is {brief(kind)}; valid are text, image, image_url"
             )
             raise RowError(Rule.WRONG_TYPE, detail)
         elif "text" in values or "image" in values:
@@ -363,7 +363,7 @@ def _texts(values: Iterable[Any]) -> Iterator[str]:
     for whole in values:
         stack = [whole]
         while stack:
-            value = parsed(stack.pop())
+            value = parse(stack.pop())
             if isinstance(value, dict):
                 stack.extend(value.values())
             elif isinstance(value, list | tuple):

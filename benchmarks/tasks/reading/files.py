@@ -149,7 +149,7 @@ class _JsonLines:
         name = self.path.name
         for number, line in enumerate(TextLines(self.path), 1):
             if line.strip():
-                value = _parsed(line.removesuffix("\n"), number)
+                value = _parse(line.removesuffix("\n"), number)
                 yield FileRow(f"{name}, line {number}", f"{number:04d}", value)
 
     @property
@@ -177,7 +177,7 @@ def json_rows(path: Path, marks: RowMarks) -> Iterable[FileRow]:
     return rows
 
 
-def _parsed(line: str, number: int) -> Any:
+def _parse(line: str, number: int) -> Any:
     try:
         return json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -190,22 +190,22 @@ def rows_of_value(value: Any, text: str, path: Path, marks: RowMarks) -> list[Fi
     `text` is what `value` was read from.
     """
     if isinstance(value, list):
-        return _listed(value, path, Rows(path, text).lines())
+        return _list(value, path, Rows(path, text).lines())
     if isinstance(value, dict) and not marks.has(value):
         named = names_by_lower_case(value)
         lists = [v for n in marks.names if isinstance(v := value.get(named.get(n)), list)]
         lists = lists[:1] or [own for own in value.values() if isinstance(own, list)]
         if len(lists) == 1 and (path.suffix.lower() == ".json" or marks.has(value, list)):
-            return _listed(lists[0], path)
+            return _list(lists[0], path)
         if value and all(map(marks.has, value.values())):
             return [
                 FileRow(f"{path.name}, {id!r}", id, row, is_numbered=False)
                 for id, row in value.items()
             ]
-    return _listed([value], path)
+    return _list([value], path)
 
 
-def _listed(
+def _list(
     values: Sequence[Any], path: Path, lines: Iterable[int] | None = None
 ) -> list[FileRow]:
     numbers = [*lines] if lines is not None else []

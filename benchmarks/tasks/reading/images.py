@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 import PIL
 
-from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, shown
+from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, brief
 from plait.generators.document import Image
 from plait.generators.errors import WriteError
 from plait.generators.files import write_whole
@@ -133,24 +133,24 @@ class ImageFolder:
         place = self.places.get(path) or self.place(path)
         check = self.checked.get(place) or _check_file(place)
         if check.rule:
-            raise RowError(Rule(check.rule), f"{shown(path)}: {check.detail}")
+            raise RowError(Rule(check.rule), f"{brief(path)}: {check.detail}")
         return Image(check.digest, place=place)
 
     def place(self, path: str) -> str:
         """Return the file that `path` names, links resolved; RowError if outside."""
         parts = PureWindowsPath(path.strip())  # which knows the separators of both systems
         if parts.anchor:
-            raise RowError(Rule.OUTSIDE, f"{shown(path)} is an absolute path")
+            raise RowError(Rule.OUTSIDE, f"{brief(path)} is an absolute path")
         if ".." in parts.parts:
-            raise RowError(Rule.OUTSIDE, f"{shown(path)} contains '..'")
+            raise RowError(Rule.OUTSIDE, f"{brief(path)} contains '..'")
         if "\0" in path:
-            raise RowError(Rule.NOT_FOUND, f"{shown(path)} contains a null character")
+            raise RowError(Rule.NOT_FOUND, f"{brief(path)} contains a null character")
         if _URL.match(path):
-            raise RowError(Rule.NOT_FOUND, f"{shown(path)} is a URL, which is not fetched")
+            raise RowError(Rule.NOT_FOUND, f"{brief(path)} is a URL, which is not fetched")
         spelled = (os.path.realpath(self.root / own) for own in _spellings(path))
         real = next(filter(os.path.exists, spelled), os.path.realpath(self.root / path))
         if not real.startswith(self._folders):
-            raise RowError(Rule.OUTSIDE, f"{shown(path)} is a link to {shown(real)}")
+            raise RowError(Rule.OUTSIDE, f"{brief(path)} is a link to {brief(real)}")
         return real
 
     @cached_property
@@ -240,12 +240,14 @@ def from_base64(text: str, what: str) -> bytes:
 
     Raises RowError where it is neither.
     """
-    from plait.pipelines.endpoints.media import Media, MediaError, embedded
+    from plait.pipelines.endpoints.media import Media, MediaError, decode_embedded
 
     try:
-        return embedded(Media(text if is_data_url(text) else text.translate(_URL_SAFE)))
+        return decode_embedded(
+            Media(text if is_data_url(text) else text.translate(_URL_SAFE))
+        )
     except MediaError as error:
-        detail = f"{what} is not base64: {shown(text, 40)} ({error})"
+        detail = f"{what} is not base64: {brief(text, 40)} ({error})"
         raise RowError(Rule.UNDECODABLE, detail) from None
 
 

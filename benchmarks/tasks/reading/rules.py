@@ -51,7 +51,7 @@ class RowError(Exception):
         """See `Malformed.released`."""
 
 
-def shown(value: Any, width: int = 60) -> str:
+def brief(value: Any, width: int = 60) -> str:
     """Shorten the repr of `value` for a message."""
     text = repr(value)
     return text if len(text) <= width else f"{text[: width - 3]}..."
@@ -61,7 +61,7 @@ def of_type(value: Any, kind: type[T], what: str) -> T:
     """Return `value`, which must be of `kind`, and valid Unicode where it is a string."""
     if not isinstance(value, kind):
         name = _KINDS.get(kind, kind.__name__)
-        raise RowError(Rule.WRONG_TYPE, f"{what} must be {name}, not {shown(value)}")
+        raise RowError(Rule.WRONG_TYPE, f"{what} must be {name}, not {brief(value)}")
     if isinstance(value, str) and (wrong := trouble(value)):
         raise RowError(Rule.NOT_UNICODE, f"{what} has {wrong}")
     return value
@@ -121,9 +121,9 @@ class Row(NamedTuple):
         id = id_text(self.get(key, object), numbers)
         if numbers and not isinstance(id, str):
             rule = "must be a string or a whole number"
-            raise RowError(Rule.WRONG_TYPE, f"{self.path(key)} {rule}, not {shown(id)}")
+            raise RowError(Rule.WRONG_TYPE, f"{self.path(key)} {rule}, not {brief(id)}")
         if not is_id(of_type(id, str, self.path(key))):
-            raise RowError(Rule.ID, f"an id is printable and not empty, unlike {shown(id)}")
+            raise RowError(Rule.ID, f"an id is printable and not empty, unlike {brief(id)}")
         return str(id)
 
     def object(self, key: str) -> Row:

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from plait.benchmarks.tasks.reading.rules import TaskError, shown
+from plait.benchmarks.tasks.reading.rules import TaskError, brief
 from plait.generators.buckets import AnyPath
 from plait.generators.files import LFS_POINTER
 
@@ -76,7 +76,7 @@ class Located(NamedTuple):
         return files
 
 
-def located(place: str, patterns: Sequence[str], hint: str = "") -> Located:
+def locate(place: str, patterns: Sequence[str], hint: str = "") -> Located:
     """Return what a path or `hf:ORG/NAME@REV` means.
 
     Of a Hub data set the files that match `patterns` are fetched. Raises TaskError where
@@ -115,11 +115,11 @@ def snapshot(data: str, patterns: Sequence[str]) -> Path:
         raise TaskError(f"{data!r} is not the name of a data set: {error}") from None
     except Exception as error:
         # The Hub's client raises its own errors, those of its HTTP library, and OSErrors.
-        raise TaskError(_explained(name, revision, error)) from error
+        raise TaskError(_explain(name, revision, error)) from error
     return Path(path)
 
 
-def _explained(name: str, revision: str, error: Exception) -> str:
+def _explain(name: str, revision: str, error: Exception) -> str:
     lines = str(error).strip().splitlines() or [type(error).__name__]
     access = (
         "MMIE/MMIE asks for access on its Hub page first; then log in"
@@ -133,7 +133,7 @@ def _explained(name: str, revision: str, error: Exception) -> str:
     )
 
 
-def unpacked(archive: Path, cache: Path) -> Path:
+def unpack(archive: Path, cache: Path) -> Path:
     """Return a folder under `cache` whose `images/` holds the images of `archive`.
 
     Archives with and without a leading `images/` are accepted. Only regular files are
@@ -205,7 +205,7 @@ def load_json(path: Path, kind: type[T], what: str) -> tuple[T, str]:
     with _decoding(path):
         content = json.loads(text)
     if not isinstance(content, kind):
-        raise TaskError(f"{path} must hold {what}, not {shown(content)}")
+        raise TaskError(f"{path} must hold {what}, not {brief(content)}")
     return content, digest
 
 
@@ -213,7 +213,7 @@ def load_listed(path: Path, key: str) -> list[Any]:
     """Return the list that the object in a JSON file has under `key`."""
     values = load_json(path, dict, f"an object with {key}")[0].get(key)
     if not isinstance(values, list):
-        raise TaskError(f"{path}: {key} must be a list, not {shown(values)}")
+        raise TaskError(f"{path}: {key} must be a list, not {brief(values)}")
     return values
 
 
@@ -263,7 +263,7 @@ def read_text(path: AnyPath) -> str:
     these alone: `str.splitlines` also ends lines at characters that JSON and tables may
     hold, such as U+2028.
     """
-    text = _decoded(path, _bytes_of(path))
+    text = _decode(path, _bytes_of(path))
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -322,7 +322,7 @@ def _bytes_of(path: AnyPath) -> bytes:
         raise _unreadable(path, error) from None
 
 
-def _decoded(path: AnyPath, data: bytes) -> str:
+def _decode(path: AnyPath, data: bytes) -> str:
     refuse_other_text(path, data)
     return data.decode("utf-8-sig", "surrogateescape")
 
@@ -341,7 +341,7 @@ def _refuse_pointer(path: AnyPath, data: bytes) -> None:
 
 def _text_of(path: Path) -> tuple[str, str]:
     data = _bytes_of(path)
-    return _decoded(path, data), hashlib.sha256(data).hexdigest()
+    return _decode(path, data), hashlib.sha256(data).hexdigest()
 
 
 @contextlib.contextmanager

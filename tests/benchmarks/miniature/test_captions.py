@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from plait.benchmarks.miniature import captions
-from plait.benchmarks.miniature.captions import RANDOM, WRONG, area, captioned
+from plait.benchmarks.miniature.captions import RANDOM, WRONG, area, caption
 from plait.benchmarks.miniature.measures import BenchSettings
 from plait.scorers.truth.reading import Reading
 from plait.scorers.truth.text_reader import TextReading, read_text
 
-CAPTIONED = [captioned(i, seed=0) for i in range(150)]
+CAPTIONED = [caption(i, seed=0) for i in range(150)]
 ATTRIBUTES = ("colour", "shape", "size", "place")
 
 
@@ -67,8 +67,8 @@ def test_the_right_caption_tells_the_scene_and_all_depend_on_the_seed() -> None:
         assert c.scene.split == "test"
         assert RANDOM in c.wrong
     assert set().union(*(c.wrong for c in CAPTIONED)) == set(WRONG)
-    assert captioned(3, seed=0) == CAPTIONED[3]
-    assert captioned(3, seed=1) != CAPTIONED[3]
+    assert caption(3, seed=0) == CAPTIONED[3]
+    assert caption(3, seed=1) != CAPTIONED[3]
 
 
 def test_the_area_is_that_of_all_pairs_of_scores() -> None:

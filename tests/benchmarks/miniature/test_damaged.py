@@ -8,7 +8,7 @@ import random
 import pytest
 from scipy.stats import spearmanr
 
-from plait.benchmarks.miniature.damaged import Damaged, damaged, document_of, edited
+from plait.benchmarks.miniature.damaged import Damaged, document_of, draw_damaged, edit
 from plait.benchmarks.miniature.training.mmie_score import (
     contents,
     counts,
@@ -25,7 +25,7 @@ from plait.scorers.truth.scene import Scene, SceneItem
 @functools.cache
 def answers(n: int, split="train") -> list[Damaged]:
     rng = random.Random(7)
-    return [damaged(rng, split) for _ in range(n)]
+    return [draw_damaged(rng, split) for _ in range(n)]
 
 
 def test_equal_seeds_give_equal_answers_and_documents() -> None:
@@ -64,7 +64,7 @@ def test_an_edited_scene_differs() -> None:
     scene = Scene.of("white", [SceneItem("top left", "small", "red", "star")])
     rng = random.Random(1)
     for edits in (1, 2, 3) * 100:
-        assert edited(rng, scene, "train", edits) != scene
+        assert edit(rng, scene, "train", edits) != scene
 
 
 def test_replies_are_in_the_form_of_the_rubric() -> None:

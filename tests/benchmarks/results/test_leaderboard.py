@@ -33,7 +33,7 @@ from plait.benchmarks.results.leaderboard import (
     field_table,
     leaderboard,
     legend,
-    ranked_table,
+    ranking_table,
     scorer_table,
     write_leaderboard,
 )
@@ -297,7 +297,7 @@ def test_the_tables_of_a_scorer_begin_with_its_best():
         for table in (scorer_table(made, scorer), field_table(made, scorer)):
             assert [row[0].text for row in table.rows] == order.split()
             assert {table.rows[i][0].text for i, _ in table.best} == {order[0]}
-        rows = [[c.text for c in row[:2]] for row in ranked_table(made, scorer).rows]
+        rows = [[c.text for c in row[:2]] for row in ranking_table(made, scorer).rows]
         assert rows == [["1", order[0]], ["2", order[2]], ["", "gt"]]
 
 

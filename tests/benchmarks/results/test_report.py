@@ -28,7 +28,7 @@ from report_helpers import (
     system,
 )
 
-from plait.benchmarks.results.figures import ACCENT, INK, drawn, name_rows, short
+from plait.benchmarks.results.figures import ACCENT, INK, draw, name_rows, short
 from plait.benchmarks.results.leaderboard import outcomes_table
 from plait.benchmarks.results.page_files import PageTooLarge
 from plait.benchmarks.results.report import write_page_alone, write_report
@@ -382,8 +382,8 @@ def test_a_figure_is_valid_coloured_by_the_page_and_the_same_every_time() -> Non
     import matplotlib
 
     before = dict(matplotlib.rcParams)
-    svg = drawn(400, 200, 'three "bars"', bars)
-    assert svg == drawn(400, 200, 'three "bars"', bars)
+    svg = draw(400, 200, 'three "bars"', bars)
+    assert svg == draw(400, 200, 'three "bars"', bars)
     assert dict(matplotlib.rcParams) == before
     root = ElementTree.fromstring(svg.replace("xlink:href", "href"))
     assert root.attrib["aria-label"] == root.findtext("title") == 'three "bars"'

@@ -239,7 +239,7 @@ def test_a_run_that_keeps_its_queries_is_another_than_one_that_makes_them_anew(
         | {"out": root},
     )
     choices = (DataChoices(keep=True), DataChoices(remake=True))
-    made = [joining.joined(config, choices=choice).experiment for choice in choices]
+    made = [joining.join(config, choices=choice).experiment for choice in choices]
     assert made[0].run_digest != made[1].run_digest
 
 

@@ -56,7 +56,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunData:
 @pytest.fixture(scope="module")
 def of_native(run: RunData, tmp_path_factory: pytest.TempPathFactory) -> TrackedSystem:
     place = tmp_path_factory.mktemp("tracked")
-    (found,) = tracked.tracked_systems(run, [NATIVE], place)
+    (found,) = tracked.iter_systems(run, [NATIVE], place)
     return found
 
 
@@ -140,7 +140,7 @@ def test_tables_show_the_first_queries_and_say_so(
     run: RunData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tracked, "MOST_QUERIES", 2)
-    (found,) = tracked.tracked_systems(run, ["gt"], tmp_path)
+    (found,) = tracked.iter_systems(run, ["gt"], tmp_path)
     assert [row["query"] for row in found.rows] == list(run.queries)[:2]
     assert found.config["table"] == "the first 2 of 7 queries"
     assert found.metrics["answers/planned"] == 7

@@ -43,8 +43,8 @@ from plait.benchmarks.runs.experiment import Experiment, open_experiment
 from plait.benchmarks.runs.forecast.forecast import (
     Forecast,
     StageForecast,
-    concluded,
-    kept_forecast,
+    conclude,
+    keep_forecast,
 )
 from plait.benchmarks.runs.forecast.machines import Machine
 from plait.benchmarks.runs.forecast.rates import Batches, Origin, Sources, StageRates
@@ -55,7 +55,7 @@ from plait.benchmarks.runs.forecast.simulation import (
     work_of,
 )
 from plait.benchmarks.runs.planning import ForecastOptions, RunPlan, over_budget
-from plait.benchmarks.tasks.task_set import limited
+from plait.benchmarks.tasks.task_set import limit_queries
 from plait.cluster.counts import count
 from plait.cluster.executors.simulated import Speeds, World
 from plait.cluster.manifest import other_work
@@ -196,22 +196,22 @@ def test_a_run_keeps_the_most_other_work_that_its_commands_found(
     monkeypatch.setattr(module, lambda: dict(found))
     measured(runs / "a", WRITE, [(1, 1.0)])
     made = forecast_of(writing(WRITE, 8), runs / "new")
-    assert kept_forecast(made, runs / "new")["other_work"] == {"cpus": 0.3}
+    assert keep_forecast(made, runs / "new")["other_work"] == {"cpus": 0.3}
     write_manifest(runs / "new", [WRITE], forecast={}, other_work={"cpus": 0.5})
-    assert kept_forecast(made, runs / "new")["other_work"] == {"cpus": 0.5}
+    assert keep_forecast(made, runs / "new")["other_work"] == {"cpus": 0.5}
     # Of records that were made before it was noted, nothing is known.
     write_manifest(runs / "new", [WRITE], forecast={})
-    assert "other_work" not in kept_forecast(made, runs / "new")
+    assert "other_work" not in keep_forecast(made, runs / "new")
 
 
 def test_other_work_is_what_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     # user, nice, system, idle, waiting for a disk, interrupts, soft ones, stolen
     ticks = iter([[10, 0, 10, 100, 20, 0, 0, 0], [40, 0, 20, 150, 30, 0, 0, 0]])
     monkeypatch.setattr("plait.cluster.manifest._cpu_ticks", lambda: next(ticks))
-    monkeypatch.setattr("plait.cluster.manifest._said", lambda *command: "0\n37\n[N/A]\n")
+    monkeypatch.setattr("plait.cluster.manifest._output", lambda *command: "0\n37\n[N/A]\n")
     assert other_work(0.0) == {"cpus": 0.4, "gpus": 0.37}
     monkeypatch.setattr("plait.cluster.manifest._cpu_ticks", list)
-    monkeypatch.setattr("plait.cluster.manifest._said", lambda *command: None)
+    monkeypatch.setattr("plait.cluster.manifest._output", lambda *command: None)
     assert other_work(0.0) == {}
 
 
@@ -526,7 +526,7 @@ def test_a_run_of_a_minute_is_compared_with_its_forecast(
     made = replace(forecast(0), seconds=FigureRange.exact(40.0))
     (tmp_path / "manifest.json").write_text('{"plait": 1, "config": {}}')
     result = RunResult(counts={}, failed=0, made=4, seconds=seconds)
-    line = concluded(tmp_path, made, result, board_of({"a": [1.0]}))
+    line = conclude(tmp_path, made, result, board_of({"a": [1.0]}))
     assert bool(line) is told
 
 
@@ -598,7 +598,7 @@ def test_trimming_takes_what_limit_would_take(
     every = experiment.samples
     assert bool(planned.over_budget) is (kept == 0)
     assert (f"to {kept} of {len(every)} " in planned.trimmed) is bool(kept)
-    expected = limited(every, kept, experiment.config.seed) if kept else every
+    expected = limit_queries(every, kept, experiment.config.seed) if kept else every
     assert list(planned.experiment.samples) == list(expected)
 
 

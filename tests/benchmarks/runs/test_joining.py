@@ -14,7 +14,7 @@ from mmie_helpers import folder, gpt, human, row
 
 from plait.benchmarks.runs.config import RunConfig, load_config
 from plait.benchmarks.runs.experiment import reopen
-from plait.benchmarks.runs.joining import joined
+from plait.benchmarks.runs.joining import join
 from plait.benchmarks.tasks.mmie.reader import SAMPLE
 from plait.cluster.manifest import write_json
 from plait.generators.errors import UsageError
@@ -136,7 +136,7 @@ def config_of(root: Path, settings: Sequence[str] = (), **flags: Any) -> RunConf
 def planned(root: Path, settings: Sequence[str] = (), **flags: Any) -> None:
     """Write the manifest that `plait run` would begin with."""
     root.mkdir(exist_ok=True)
-    about = joined(config_of(root, settings, **flags)).experiment.about()
+    about = join(config_of(root, settings, **flags)).experiment.about()
     write_json(root / "manifest.json", about)
 
 
@@ -147,11 +147,11 @@ def test_a_list_of_ids_may_grow_and_is_kept_with_the_run(place: Path) -> None:
     file.write_text("\n".join(ids[:2]))
     planned(root, ["scorers=[]"], **flags)
     file.write_text("\n".join(ids))
-    assert joined(config_of(root, ["scorers=[]"], **flags)).added == ("2 queries",)
+    assert join(config_of(root, ["scorers=[]"], **flags)).added == ("2 queries",)
     planned(root, ["scorers=[]"], **flags)
     file.write_text("\n".join(ids[1:]))
     with pytest.raises(UsageError, match="1 of the run's 4 queries are not among the 3"):
-        joined(config_of(root, **flags))
+        join(config_of(root, **flags))
     file.unlink()
     assert [s.id for s in reopen(root).samples] == ids
 
@@ -219,15 +219,15 @@ def test_weights_that_have_changed_in_their_place_are_refused(place: Path) -> No
     config = config_of(place / "weighed", settings, **flags)
     planned(place / "weighed", settings, **flags)
     made = manifest(place / "weighed")
-    assert joined(config).experiment.about() == made
+    assert join(config).experiment.about() == made
     file.write_text('{"model_type": "other"}')
     with pytest.raises(UsageError, match=r"weights of .*checkpoint@main are folder:.* but"):
-        joined(config)
-    again = joined(config, remake=True).experiment.identities
+        join(config)
+    again = join(config, remake=True).experiment.identities
     assert all(identity != again[name] for name, identity in made["identities"].items())
     # Weights that are gone are named, and the run keeps those that it was made with.
     shutil.rmtree(file.parent)
-    gone = joined(config).experiment
+    gone = join(config).experiment
     assert "no such file or folder" in gone.missing_weights[0]
     assert gone.identities == made["identities"]
     assert gone.about()["stages"] == made["stages"]

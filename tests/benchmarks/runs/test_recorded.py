@@ -24,7 +24,7 @@ from plait.benchmarks.plain_console import PlainConsole
 from plait.benchmarks.runs.config import RunConfig, load_config
 from plait.benchmarks.runs.experiment import reopen
 from plait.benchmarks.runs.opening import open_results
-from plait.benchmarks.runs.run_directory import RecordedStages, recorded_digest, stage_facts
+from plait.benchmarks.runs.run_directory import RecordedStages, digest_in_run, stage_facts
 from plait.cluster.plan import Plan, evaluations
 from plait.cluster.store import Store
 from plait.generators.base import Kind, Result, StageSpec
@@ -57,7 +57,7 @@ def manifest_of(plan: Plan) -> dict:
 
 
 def test_digests_of_manifests_that_hold_none_are_computed_as_they_were() -> None:
-    assert recorded_digest(LEGACY) == "1549df222248bd7b603f0c93153414c1"
+    assert digest_in_run(LEGACY) == "1549df222248bd7b603f0c93153414c1"
 
 
 def test_a_run_of_another_version_is_read_by_its_own_digests(tmp_path: Path) -> None:

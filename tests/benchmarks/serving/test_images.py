@@ -13,7 +13,7 @@ import pytest
 from serving_helpers import Served, meeting, served_model, trial_model
 
 from plait.benchmarks.local import LocalSystem
-from plait.benchmarks.serving.served import served
+from plait.benchmarks.serving.served import resolve_served
 from plait.generators.document import Image
 from plait.generators.images import decode
 from plait.pipelines.systems import Models
@@ -30,7 +30,7 @@ def trial() -> Iterator[Served]:
 
 @pytest.fixture(scope="module")
 def turbo() -> Iterator[Served]:
-    with served_model(served("sdxl-turbo", TINY), batch_wait_s=0.05) as server:
+    with served_model(resolve_served("sdxl-turbo", TINY), batch_wait_s=0.05) as server:
         yield server
 
 
@@ -173,7 +173,7 @@ def test_a_prompt_that_the_stage_cannot_use_is_bad_input(turbo: Served) -> None:
 def test_what_does_not_draw_in_one_stage_answers_chats_with_its_images(name: str) -> None:
     system = LocalSystem.named(name, weights="tiny", seed=3)
     expected = system("Draw a cat and a dog.").plain
-    with served_model(served(name, TINY)) as server:
+    with served_model(resolve_served(name, TINY)) as server:
         body = {"messages": [{"role": "user", "content": "Draw a cat and a dog."}]}
         status, reply = server.post("/v1/chat/completions", {**body, "seed": 3})
         assert status == 200, reply

@@ -14,7 +14,7 @@ from PIL import Image as Pillow
 from serving_helpers import KEY, Served, served_model, trial_model
 
 from plait.benchmarks.local import LocalSystem, local_stage, question
-from plait.benchmarks.serving.served import served
+from plait.benchmarks.serving.served import resolve_served
 from plait.generators.base import Failure, Result
 from plait.generators.document import Image, ImageRequest, Request
 from plait.generators.images import Drawing, decode, encode
@@ -31,7 +31,9 @@ pytestmark = pytest.mark.models
 
 @pytest.fixture(scope="module")
 def qwen() -> Iterator[Served]:
-    with served_model(served("qwen2-vl-7b", TINY), KEY, batch_wait_s=0.05) as server:
+    with served_model(
+        resolve_served("qwen2-vl-7b", TINY), KEY, batch_wait_s=0.05
+    ) as server:
         yield server
 
 
@@ -106,7 +108,7 @@ def test_pictures_of_images_are_those_of_the_stage_in_process() -> None:
     """Equal seeds, however large, give equal pixels on both ways."""
     requests = [ImageRequest(f"cat {i}", seed=2**62 + i) for i in range(3)]
     own = local_stage("sdxl-turbo", weights="tiny")(requests)
-    with served_model(served("sdxl-turbo", TINY), KEY) as server:
+    with served_model(resolve_served("sdxl-turbo", TINY), KEY) as server:
         name = "images:sdxl-turbo"
         settings = {"base_url": server.url, "api_key_env": "SERVED_KEY"}
         settings["dialect"] = "plait"

@@ -24,7 +24,7 @@ import plait.cli
 from plait.benchmarks.plain_console import PlainConsole
 from plait.benchmarks.serving.gate import ServingLimits
 from plait.benchmarks.serving.served import ServedModel
-from plait.benchmarks.serving.server import ServingError, serve, served_model
+from plait.benchmarks.serving.server import ServingError, resolve_model, serve
 from plait.generators.errors import UsageError
 from plait.generators.system import System
 
@@ -95,7 +95,7 @@ def test_a_port_in_use_and_a_key_that_is_not_set_are_named() -> None:
 )
 def test_what_cannot_be_served_is_refused(name: str, reason: str) -> None:
     with pytest.raises(UsageError) as caught:
-        served_model(name, flags={"weights": "tiny"})
+        resolve_model(name, flags={"weights": "tiny"})
     assert any(r in str(caught.value) for r in reason.split("|"))
 
 
@@ -103,19 +103,19 @@ def test_settings_and_configs_apply(tmp_path: Path) -> None:
     config, name = tmp_path / "config.toml", "qwen2-vl-7b+sdxl-turbo@outline"
     config.write_text('weights = "tiny"\n[models.sdxl-turbo]\nguidance = 2.0\n')
     settings = ("models.sdxl-turbo.steps=2", "composition.max_images=2")
-    model = served_model(name, config, settings=settings)
+    model = resolve_model(name, config, settings=settings)
     assert model.weights == "tiny"
     assert model.t2i is not None
     assert (model.t2i.settings["steps"], model.t2i.settings["guidance"]) == (2, 2.0)
     assert model.system is not None
     assert model.system.max_images == 2
     assert set(model.abilities) == {name, "sdxl-turbo"}
-    two_stages = served_model("qwen2-vl-7b+glm-image", flags={"weights": "tiny"})
+    two_stages = resolve_model("qwen2-vl-7b+glm-image", flags={"weights": "tiny"})
     assert two_stages.system is not None
     assert two_stages.t2i is None, "it draws for the system alone"
-    assert served_model("glm-image@t2i", flags={"weights": "tiny"}).system is not None
+    assert resolve_model("glm-image@t2i", flags={"weights": "tiny"}).system is not None
     with pytest.raises(UsageError, match="did you mean 'sdxl-turbo'"):
-        served_model(name, config, settings=("models.sdxl-tubo.steps=2",))
+        resolve_model(name, config, settings=("models.sdxl-tubo.steps=2",))
 
 
 def test_missing_packages_are_named_with_their_command(

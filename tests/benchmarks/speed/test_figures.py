@@ -13,7 +13,12 @@ from safetensors.numpy import save
 from speed_helpers import FakeTime, figures, surroundings
 
 from plait.benchmarks.speed import device
-from plait.benchmarks.speed.device import counted, matrix_rate, peak_memory, weight_traffic
+from plait.benchmarks.speed.device import (
+    count_operations,
+    matrix_rate,
+    peak_memory,
+    weight_traffic,
+)
 from plait.benchmarks.speed.figures import SERVER, STREAMED, Speed, distribution
 from plait.benchmarks.speed.report import Measurement, same
 from plait.benchmarks.speed.rounds import Variant, measure, variants_of
@@ -112,14 +117,14 @@ def test_operations_of_known_layers():
     query = torch.ones(1, 2, 5, 8)
     attend = torch.nn.functional.scaled_dot_product_attention
     with torch.inference_mode():
-        value, flops, reason = counted(lambda: layer(torch.ones(3, 4)))
+        value, flops, reason = count_operations(lambda: layer(torch.ones(3, 4)))
         assert (value.shape, flops, reason) == ((3, 6), 2 * 3 * 4 * 6, None)
-        _, flops, _ = counted(lambda: attend(query, query, query))
+        _, flops, _ = count_operations(lambda: attend(query, query, query))
     assert flops == 2 * (2 * 2 * 5 * 5 * 8), "two products of two heads"
 
 
 def test_operations_that_cannot_be_counted_say_why():
-    value, flops, reason = counted(lambda: [1])
+    value, flops, reason = count_operations(lambda: [1])
     assert (value, flops) == ([1], None)
     assert reason
     calls: list[int] = []
@@ -130,7 +135,7 @@ def test_operations_that_cannot_be_counted_say_why():
             raise RuntimeError("no kernel under this mode\nat line 7")
         return "answer"
 
-    value, flops, reason = counted(fails_once)
+    value, flops, reason = count_operations(fails_once)
     assert (value, flops) == ("answer", None)
     assert "no kernel under this mode" in reason
 

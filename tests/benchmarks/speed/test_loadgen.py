@@ -40,7 +40,7 @@ SLEEP = 0.02
 
 
 def test_a_summary_is_read_by_loadgens_own_names():
-    assert loadgen.parsed(SUMMARY) == {
+    assert loadgen.parse(SUMMARY) == {
         "SUT name": "PySUT",
         "Scenario": "Offline",
         "Mode": "PerformanceOnly",
@@ -50,7 +50,7 @@ def test_a_summary_is_read_by_loadgens_own_names():
         "Mean latency (ns)": 272953865,
     }
     with pytest.raises(ValueError, match="names no result"):
-        loadgen.parsed("LoadGen crashed")
+        loadgen.parse("LoadGen crashed")
 
 
 def test_without_the_package_the_remedy_is_named(monkeypatch):

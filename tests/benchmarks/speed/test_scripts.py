@@ -28,7 +28,7 @@ from plait.benchmarks.speed.scripts import (
 )
 from plait.benchmarks.speed.scripts.common import CpuClock
 from plait.benchmarks.speed.scripts.engine_cost import COMMITS, TABLES, Measurement, Work
-from plait.benchmarks.speed.scripts.process_watch import Measured, Used, watched
+from plait.benchmarks.speed.scripts.process_watch import Measured, Used, run_watched
 from plait.benchmarks.tasks.task_set import load
 from plait.cli import app
 from plait.cluster.stage_queue import StageQueue
@@ -99,7 +99,7 @@ print("said")
 
 def test_a_command_is_watched_by_role(tmp_path):
     command = [sys.executable, "-c", PARENT]
-    measured, watch, said = watched(command, cwd=tmp_path, parts=tmp_path / "out")
+    measured, watch, said = run_watched(command, cwd=tmp_path, parts=tmp_path / "out")
     assert said == "said\n"
     assert 0.2 <= measured.total.cpu_s["driver"] < measured.total.cpu_s["worker"]
     assert measured.total.cpu_s["Ray"] == measured.total.cpu_s["other"] == 0
@@ -108,7 +108,7 @@ def test_a_command_is_watched_by_role(tmp_path):
     assert watch.used("driver", measured.began - 1) == 0
     assert watch.driver_mib(measured.began - 1) == 0 < watch.driver_mib(math.inf)
     with pytest.raises(RuntimeError, match="ended with 3"):
-        watched([sys.executable, "-c", "exit(3)"], cwd=tmp_path, parts=tmp_path)
+        run_watched([sys.executable, "-c", "exit(3)"], cwd=tmp_path, parts=tmp_path)
 
 
 def measurement_of(variant, phase, number, seconds):
@@ -240,7 +240,7 @@ def test_the_careful_script_and_a_run_answer_alike(tmp_path, monkeypatch):
     monkeypatch.setattr(small_jobs, "LVLMS", lvlms)
     monkeypatch.setattr(small_jobs, "T2I_MODELS", [t2i])
     monkeypatch.setattr(small_jobs, "TINY", Models(weights="tiny", overrides=SHORT))
-    monkeypatch.setattr(small_jobs, "timed", in_process)
+    monkeypatch.setattr(small_jobs, "time_command", in_process)
     out = tmp_path / "small.json"
     assert small_jobs.main(["--queries", "2", "--rounds", "1", "--out", str(out)]) == 0
     equal = rows_of(out)["plait"]["equal"]
@@ -333,7 +333,7 @@ def test_commands_of_a_series_are_valid(words, monkeypatch):
             module.main([*arguments[1:], "--out", "x.csv"])
         return
     taken = Mock(side_effect=UsageError("asked"))
-    monkeypatch.setattr(measurement, "taken", taken)
+    monkeypatch.setattr(measurement, "take_measurement", taken)
     with pytest.raises(UsageError, match="asked"):
         command.main(arguments[3:])
     request, _ = taken.call_args.args

@@ -15,7 +15,7 @@ from plait.benchmarks.speed import device
 from plait.benchmarks.speed.command import main
 from plait.benchmarks.speed.figures import STREAMED
 from plait.benchmarks.speed.report import same
-from plait.benchmarks.speed.rounds import loaded_stage, upstream_loop, variants_of
+from plait.benchmarks.speed.rounds import load_timed, upstream_loop, variants_of
 from plait.benchmarks.speed.workload import of_scorer, of_system
 from plait.generators.decoding.streams import Streams
 from plait.generators.errors import UsageError
@@ -160,7 +160,7 @@ def test_upstream_loops_say_the_same_as_the_batched_stage(name, part, monkeypatc
     """In float32, from the same random numbers: equal text and equal payloads."""
     greedy = {"janus-pro-1b": {"image_greedy": True}}  # whose samples are of a global state
     spec, inputs = of_system(name, part, replace(TINY, overrides=greedy), 2)
-    stage, _ = loaded_stage(spec, [2])
+    stage, _ = load_timed(spec, [2])
     loop, batched = upstream_loop(spec, stage), stage(inputs)
     assert sum(outcome.usage["output_tokens"] for outcome in batched) > 0
     monkeypatch.setattr(Streams, "step", None)  # which is plait's way of decoding
@@ -202,7 +202,7 @@ def test_wrong_use_is_named():
     compiled = Models(weights="tiny", overrides={"sdxl-turbo": {"compile": True}})
     spec, _ = of_system("sdxl-turbo", "render", compiled, 1)
     with pytest.raises(UsageError, match="compiled stage has one batch size"):
-        loaded_stage(spec, [1, 2])
+        load_timed(spec, [1, 2])
 
 
 @pytest.mark.models

@@ -19,7 +19,7 @@ from plait.benchmarks.studies.agreement import (
     AgreementSettings,
     agreement_report,
     brief_tables,
-    compared,
+    compare,
     tables,
 )
 from plait.benchmarks.studies.annotations import (
@@ -400,13 +400,13 @@ def test_scores_are_votes_where_people_compared(tmp_path):
     people = rows(ids, "a", baseline=["b"] * 4, vote=votes) + rows(["Q-9"], "a", vote=["a"])
     people[-1]["baseline"] = "b"
     read = human(write(tmp_path, "h.json", people))
-    (judge,) = compared(of_board(made), read, FEW)["judges"]
+    (judge,) = compare(of_board(made), read, FEW)["judges"]
     assert judge["counts"]["no_score"] == {"unscored": 1}
     assert judge["counts"]["unmatched"] == {"unknown id": 1}
     assert judge["agreement"]["majority"]["all"]["value"] == pytest.approx(200 / 3)
     assert judge["agreement"]["majority"]["decided"]["value"] == 100.0
     lower = board(found, scorers=[Judge(direction="lower")])
-    (judge,) = compared(of_board(lower), read, FEW)["judges"]
+    (judge,) = compare(of_board(lower), read, FEW)["judges"]
     assert judge["agreement"]["majority"]["decided"]["value"] == 0.0
 
 
@@ -431,7 +431,7 @@ def test_a_run_gives_scores_and_why_there_are_none(tmp_path):
     ids = [f"Q-{i:04d}" for i in (*range(6), 10, 11, 12, 13, 20)]
     people = rows(ids, "w+t", score=[1, 3, 6, 2, 4, 4, *[3] * 5])
     people = human(write(tmp_path, "h.json", people))
-    (judge,) = compared(judges, people, FEW)["judges"]
+    (judge,) = compare(judges, people, FEW)["judges"]
     why = ("answer skipped", "failed scores", "not applicable", "skipped scores")
     assert judge["counts"]["no_score"] == dict.fromkeys((*why, "unscored"), 1)
     assert (judge["counts"]["matched"], judge["counts"]["not_annotated"]) == (6, 6)

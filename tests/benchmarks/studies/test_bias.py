@@ -40,13 +40,13 @@ from plait.benchmarks.studies.bias import (
     Scored,
     Section,
     family,
+    find_rulings,
     lengths,
     positions,
     preferences,
     rank_correlation,
-    recorded_rulings,
     repeatability,
-    reworded,
+    reword,
     rewording,
     rubric_judge,
     self_preference,
@@ -248,7 +248,7 @@ def test_rulings_of_several_files_count_once(tmp_path: Path) -> None:
     write_rulings([*turned, *marks], folder / "judgements-2.jsonl")
     (folder / "judgements-x.jsonl").write_text("nothing of the kind\n")
     results = written(Experiment(**run_of()), tmp_path)
-    ((judge, lines),) = recorded_rulings(results).items()
+    ((judge, lines),) = find_rulings(results).items()
     assert judge == JUDGE
     # The order with `b` shown first was unread in one file, and read in the other.
     assert {(r.swapped, r.preference) for r in lines} == {(False, 2), (True, -1)}
@@ -262,7 +262,7 @@ def test_rulings_of_several_files_count_once(tmp_path: Path) -> None:
     assert results.table("comparisons", ["series"]).column(0).to_pylist() == [
         *("1", "1", "2", "2", "2", "3", "3", "3", "3")
     ]
-    assert [judge.label for judge in recorded_rulings(results)] == [
+    assert [judge.label for judge in find_rulings(results)] == [
         "gemini (creation, corrected, wording w1)",
         "gpt-4o [settings bbbbbb] (creation, corrected, wording w1)",
         "gpt-4o [settings s1] (creation, corrected, wording w1)",
@@ -453,7 +453,7 @@ def test_another_rubric_is_asked_for_with_the_judges_own_settings(
     found, _ = split(run.reworded(RubricSource(path)))
     both = "judge:chatty: the run's rubric and released rubric"
     assert {f.judge for f in found} == {both}
-    variants = reworded(own, RubricSource(path))
+    variants = reword(own, RubricSource(path))
     assert variants["released rubric"] == theirs
     released = judge_of(GRADER, rubric=f"official:{path}", mode="official", seed=5)
     assert variants["released scorer"] == released

@@ -18,9 +18,9 @@ from picture_helpers import flat
 from plait.benchmarks.tasks.answers import (
     FORMATS,
     AnswerPlace,
-    answered,
     found,
-    named_places,
+    places_by_name,
+    systems_of_answers,
 )
 from plait.benchmarks.tasks.reading.rules import TaskError
 from plait.benchmarks.tasks.task_set import load
@@ -139,7 +139,7 @@ FOUND: list[tuple[Callable[[Path], Path], str, dict[str, int], str]] = [
 @pytest.mark.parametrize(("make", "format", "systems", "evidence"), FOUND)
 def test_a_format_is_told_by_what_is_there(task, make, format, systems, evidence):
     place = make(Path.cwd() / "x")
-    with_told, given = answered(task, {"x": str(place)})
+    with_told, given = systems_of_answers(task, {"x": str(place)})
     assert {s.name: len(s.answers or {}) for s in given} == systems
     told = with_told.about["answers"]["x"]
     assert told["format"] == format
@@ -147,7 +147,7 @@ def test_a_format_is_told_by_what_is_there(task, make, format, systems, evidence
     for counts in told["systems"].values():
         assert counts["answers"] + counts["failed"] + counts["without"] == len(IDS)
         assert counts["unknown"] == []
-    assert answered(task, {"x": f"{format}:{place}"})[1] == given
+    assert systems_of_answers(task, {"x": f"{format}:{place}"})[1] == given
 
 
 def test_all_formats_are_tested():
@@ -157,7 +157,7 @@ def test_all_formats_are_tested():
 def test_a_run_gives_what_it_made_and_why_it_did_not(task):
     folder(Path("data"), [row(id) for id in IDS[:3]] + [row("SA-4", conversations=[])])
     root = run_of_gt(Path.cwd() / "run")
-    _, systems = answered(load("data"), {"x": str(root)})
+    _, systems = systems_of_answers(load("data"), {"x": str(root)})
     by_name = {system.name: system.answers for system in systems}
     whole, blind = by_name["x/gt"], by_name["x/gt:no-images"]
     assert whole["SA-1"] == Document((Text("Step 2: Go on."),))
@@ -175,7 +175,7 @@ def test_rows_without_their_query_or_broken_are_counted(task):
         theirs("SA-3", model=None),
         7,
     ]
-    told, (system,) = answered(task, {"x": str(folder(Path("x"), rows))})
+    told, (system,) = systems_of_answers(task, {"x": str(folder(Path("x"), rows))})
     outcomes = {id: type(a).__name__ for id, a in system.answers.items() if id in IDS}
     broken = dict.fromkeys(("SA-2", "SA-3", "MSR-4"), "Failure")
     assert outcomes == {"SA-1": "Document"} | broken
@@ -215,7 +215,7 @@ def given(request, task):
         content = lines if suffix == "jsonl" else json.dumps(made)
         place = written(Path(f"x.{suffix}"), content)
         place.write_bytes(place.read_bytes().replace(b"BYTE", b"\xe9"))
-        told, (system,) = answered(task, {"x": str(place)})
+        told, (system,) = systems_of_answers(task, {"x": str(place)})
         answers = {id: system.answers.get(id) for id in IDS}
         counts = told.about["answers"]["x"]["systems"]["x"]
         return counts, {
@@ -268,13 +268,13 @@ def test_of_two_files_for_a_query_of_opening_json_is_the_answer(task):
     row = {"meta_task_name": "m", "subtask_name": "s", "conversations": said}
     for name in ("SA-1.jsonl", "SA-2.json"):
         written(place / name, row)
-    _, (system,) = answered(task, {"x": str(place)})
+    _, (system,) = systems_of_answers(task, {"x": str(place)})
     assert (system.answers["SA-1"].text, system.answers["SA-2"].text) == ("t", "another")
 
 
 def test_models_in_one_file_are_systems(task):
     rows = [theirs("SA-1"), theirs("SA-1", model="n"), theirs("SA-2", model=None)]
-    _, systems = answered(task, {"x": str(folder(Path("x"), rows))})
+    _, systems = systems_of_answers(task, {"x": str(folder(Path("x"), rows))})
     broken = {"SA-1": "Document", "SA-2": "Failure"}  # of which it is, is not known
     assert {
         s.name: {id: type(a).__name__ for id, a in (s.answers or {}).items()}
@@ -325,7 +325,7 @@ def test_places_have_names(task):
     for place in ("a/out", "b/out", "gpt-4.1", "x=y"):
         in_mmie(Path(place))
     in_ueval(Path("c/gpt"))
-    told = named_places(["a/out", "c/gpt.json", "v2=b/out", "m=mmie:b/out", "x=y"])
+    told = places_by_name(["a/out", "c/gpt.json", "v2=b/out", "m=mmie:b/out", "x=y"])
     assert {
         name: str(place.path.relative_to(Path.cwd())) for name, place in told.items()
     } == {
@@ -336,9 +336,9 @@ def test_places_have_names(task):
         "x=y": "x=y",
     }
     assert told["m"].format == "mmie"
-    assert list(named_places(["gpt-4.1"])) == ["gpt-4.1"]
+    assert list(places_by_name(["gpt-4.1"])) == ["gpt-4.1"]
     with pytest.raises(UsageError, match="would both be called 'out'"):
-        named_places(["a/out", "b/out"])
+        places_by_name(["a/out", "b/out"])
 
 
 # ------------------------------------------------------------------------- the command

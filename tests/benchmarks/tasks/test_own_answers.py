@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from picture_helpers import flat
 
-from plait.benchmarks.tasks.answers import AnswerPlace, answered, found
+from plait.benchmarks.tasks.answers import AnswerPlace, found, systems_of_answers
 from plait.benchmarks.tasks.reading.columns import DataReading
 from plait.benchmarks.tasks.reading.rules import TaskError
 from plait.benchmarks.tasks.task_set import load
@@ -36,7 +36,9 @@ def read(task, rows, name="x.jsonl", **reading):
     if rows is not None:
         Path(name).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     options = DataReading.model_validate(reading)
-    _, systems = answered(task, {"x": str(Path(name).absolute())}, reading=options)
+    _, systems = systems_of_answers(
+        task, {"x": str(Path(name).absolute())}, reading=options
+    )
     return {
         system.name: {id: said(answer) for id, answer in (system.answers or {}).items()}
         for system in systems
@@ -89,7 +91,7 @@ def test_tables_and_parquet(task):
 def test_a_chat_of_several_turns_is_an_answer_to_each(task):
     rows = [{"id": "a", "messages": [assistant("One."), assistant("Two.")]}]
     Path("x.jsonl").write_text(json.dumps(rows[0]))
-    _, (system,) = answered(task, {"x": "x.jsonl"})
+    _, (system,) = systems_of_answers(task, {"x": "x.jsonl"})
     assert [a.text for a in system.answers["a"].answers] == ["One.", "Two."]
 
 
@@ -123,7 +125,7 @@ def test_two_answers_to_one_query_and_answers_to_none(task):
     rows = [{"id": "a", "text": t} for t in "xy"] + [{"id": "zz", "text": "?"}]
     rows += [{"text": "whose?", "id": None}]
     Path("x.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    told, (system,) = answered(task, {"x": "x.jsonl"})
+    told, (system,) = systems_of_answers(task, {"x": "x.jsonl"})
     counts = told.about["answers"]["x"]["systems"]["x"]
     assert counts["unknown"] == ["zz"]
     assert [counts[k] for k in ("answers", "failed", "without")] == [0, 3, 0]

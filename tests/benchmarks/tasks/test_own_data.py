@@ -19,7 +19,7 @@ from plait.benchmarks.tasks import own_data
 from plait.benchmarks.tasks.changes import data_rows
 from plait.benchmarks.tasks.reading.columns import DataReading
 from plait.benchmarks.tasks.reading.rules import TaskError
-from plait.benchmarks.tasks.task_set import limited, load, selected
+from plait.benchmarks.tasks.task_set import limit_queries, load, select_queries
 from plait.generators import spool
 from plait.generators.document import Document, Image, Malformed, Query, Text
 from plait.generators.errors import UsageError
@@ -487,9 +487,11 @@ def test_many_queries_are_those_that_few_would_be(kind, monkeypatch):
     again = [s.reason for s in task.samples if isinstance(s, Malformed)][-1]
     assert again.endswith(f"duplicate id: {again_of(name, first, kind)} has 'q49' already")
     for limit in (3, 49, 200):
-        assert [*limited(task.samples, limit, 7)] == [*limited(whole.samples, limit, 7)]
+        assert [*limit_queries(task.samples, limit, 7)] == [
+            *limit_queries(whole.samples, limit, 7)
+        ]
     ids = [f"q{i}" for i in range(300, 3, -2)]
-    assert [*selected(task.samples, ids)] == [*selected(whole.samples, ids)]
+    assert [*select_queries(task.samples, ids)] == [*select_queries(whole.samples, ids)]
     assert data_rows(task) == data_rows(whole)
 
 

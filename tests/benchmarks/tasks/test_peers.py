@@ -24,7 +24,7 @@ from picture_helpers import flat
 
 from plait.benchmarks.tasks.creation_mmbench import CATEGORY_OF
 from plait.benchmarks.tasks.mmrb2 import ANSWERS, CHOSEN, GENERATOR
-from plait.benchmarks.tasks.published import published
+from plait.benchmarks.tasks.published import system_of_writer
 from plait.benchmarks.tasks.reading.rules import TaskError
 from plait.benchmarks.tasks.task_set import load
 from plait.generators.base import Failure
@@ -75,13 +75,13 @@ def test_a_creation_row_has_its_images_before_the_question(tmp_path):
     assert task.prompt(first, "interleaved") == task.prompt(first, "text") == first.turns
     assert not first.wants_images
     assert csv.field_size_limit() == 131072
-    system = published("published:gpt-4o-1120", task)
+    system = system_of_writer("published:gpt-4o-1120", task)
     assert system.stages == ()
     assert {i: d.text for i, d in system.answers.items()} == {
         i: f"a published answer to {i}" for i in ("1", "2")
     }
     with pytest.raises(UsageError, match="gpt-4o-1120"):
-        published("published:gpt-5", task)
+        system_of_writer("published:gpt-5", task)
 
 
 def test_a_cell_that_takes_in_others_is_an_error(tmp_path):
@@ -215,7 +215,7 @@ def test_mmrb2_has_both_answers_of_every_pair_in_each_split(tmp_path):
     named = [q.metadata[GENERATOR.format(side)] for q in queries for side in "AB"]
     assert named == ["imagen4", "model-b"] * 4
     assert shown(queries[0]) == [f"user What is t2i? <{RED[:6]}>"]
-    first, second = (published(name, task).answers for name in ANSWERS)
+    first, second = (system_of_writer(name, task).answers for name in ANSWERS)
     assert [type(s) for s in first["interleaved"].segments] == [Text, Text, Image]
     assert first["interleaved"].text == "so\n\n"
     assert (first["t2i"].text, len(first["t2i"].images)) == ("", 1)

@@ -38,7 +38,7 @@ from task_rows import GEU, ISG, UEVAL, write_isg, write_realunify, write_ueval
 
 from plait.benchmarks.tasks.reading.rules import Row, RowError, TaskError
 from plait.benchmarks.tasks.reading.sources import load_rows
-from plait.benchmarks.tasks.task_set import limited, load, selected
+from plait.benchmarks.tasks.task_set import limit_queries, load, select_queries
 from plait.generators.document import Image, Malformed, Query
 
 LONE = "\ud800"
@@ -556,7 +556,7 @@ COUNTS = st.dictionaries(
 def test_a_limit_draws_in_proportion_and_in_file_order(categories, seed, data):
     samples = [sample(f"{c}-{i}", c) for i, c in enumerate(categories)]
     limit = data.draw(st.integers(1, len(samples) + 3))
-    drawn = limited(samples, limit, seed)
+    drawn = limit_queries(samples, limit, seed)
     assert len(drawn) == min(limit, len(samples))
     positions = [samples.index(s) for s in drawn]
     assert positions == sorted(set(positions))
@@ -565,30 +565,30 @@ def test_a_limit_draws_in_proportion_and_in_file_order(categories, seed, data):
         assert abs(part[category] - len(drawn) * n / len(samples)) < 2
         if limit >= len(whole):
             assert part[category] >= 1
-    smaller = limited(samples, data.draw(st.integers(1, limit)), seed)
+    smaller = limit_queries(samples, data.draw(st.integers(1, limit)), seed)
     assert {s.id for s in smaller} <= {s.id for s in drawn}
     mixed = data.draw(st.permutations(samples))
-    assert {s.id for s in limited(mixed, limit, seed)} == {s.id for s in drawn}
+    assert {s.id for s in limit_queries(mixed, limit, seed)} == {s.id for s in drawn}
 
 
 def test_a_limit_of_the_published_size():
     categories = ["SA"] * 5005 + ["PBL"] * 11482 + ["MSR"] * 3616
     samples = [sample(f"{c}-{i}", c) for i, c in enumerate(categories)]
-    drawn = limited(samples, 1000, seed=0)
+    drawn = limit_queries(samples, 1000, seed=0)
     # 1000 * 5005 / 20103 = 249.0, 1000 * 11482 / 20103 = 571.2, 1000 * 3616 / 20103 = 179.9
     assert Counter(s.category for s in drawn) == {"SA": 249, "PBL": 571, "MSR": 180}
-    other = limited(samples, 1000, seed=1)
+    other = limit_queries(samples, 1000, seed=1)
     assert len({s.id for s in other} - {s.id for s in drawn}) > 800
 
 
 def test_a_limit_does_not_insist_on_rows_without_a_category():
     broken = Malformed(id="row-0", row=0, reason="row 0")
     samples = [broken, *(sample(f"SA-{i}") for i in range(50)), sample("MSR-1", "MSR")]
-    assert [s.category for s in limited(samples, 2, seed=3)] == ["SA", "MSR"]
-    assert len(limited(samples, 52, seed=3)) == 52
+    assert [s.category for s in limit_queries(samples, 2, seed=3)] == ["SA", "MSR"]
+    assert len(limit_queries(samples, 52, seed=3)) == 52
     for limit in (0, -1):
         with pytest.raises(TaskError):
-            limited(samples, limit, 0)
+            limit_queries(samples, limit, 0)
 
 
 def test_ids_may_be_whole_numbers_where_files_have_them():
@@ -601,12 +601,12 @@ def test_ids_may_be_whole_numbers_where_files_have_them():
 
 def test_ids_select_in_file_order_and_unknown_ones_are_named():
     samples = [sample("SA-100"), sample("PBL-77"), Malformed(id="SA-3", row=2, reason="x")]
-    assert selected(samples, ["SA-3", "SA-100", "SA-100"]) == (samples[0], samples[2])
-    assert selected(samples, []) == ()
+    assert select_queries(samples, ["SA-3", "SA-100", "SA-100"]) == (samples[0], samples[2])
+    assert select_queries(samples, []) == ()
     with pytest.raises(TaskError, match=r"'PBL-7'.*'PBL-77'.*'sa100'.*'SA-100'"):
-        selected(samples, ["SA-100", "PBL-7", "sa100"])
+        select_queries(samples, ["SA-100", "PBL-7", "sa100"])
     with pytest.raises(TaskError):
-        selected([], ["x"])
+        select_queries([], ["x"])
 
 
 SPACED = ' \t[ 1 ,\r\n{"a": [2, "]"]}, null ]\n'

@@ -10,8 +10,8 @@ from plait.generators.decoding.sampling import (
     NONE,
     NumberCheck,
     Sampler,
-    drawn,
-    penalised,
+    draw_tokens,
+    penalise,
     read_tokens,
     shortlist,
 )
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.models
 def test_penalty_divides_positive_and_multiplies_negative():
     logits = torch.tensor([[2.0, -2.0, 2.0, -2.0, -torch.inf]])
     seen = torch.tensor([[True, True, False, False, True]])
-    lowered = penalised(logits, seen, 1.25)
+    lowered = penalise(logits, seen, 1.25)
     assert lowered.tolist()[0] == pytest.approx([1.6, -2.5, 2.0, -2.0, -torch.inf])
 
 
@@ -35,8 +35,10 @@ def test_penalty_divides_positive_and_multiplies_negative():
 def test_draw_by_hand(draw, column):
     p = torch.tensor([[0.0, 0.2, 0.0, 0.3, 0.5, 0.0]])
     draws = torch.tensor([draw], dtype=torch.float64)
-    assert drawn(p, draws).tolist() == [column]
-    assert drawn(0.9 * p, draws).tolist() == [column], "sums differ from one by rounding"
+    assert draw_tokens(p, draws).tolist() == [column]
+    assert draw_tokens(0.9 * p, draws).tolist() == [column], (
+        "sums differ from one by rounding"
+    )
 
 
 @pytest.fixture

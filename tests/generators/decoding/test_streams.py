@@ -160,7 +160,7 @@ def steps(request, monkeypatch) -> str:
     monkeypatch.setattr(graphs, "_COLUMNS", 32)
     if request.param == "rounded":
         monkeypatch.setattr(streams, "suits", lambda decoder, device: True)
-        monkeypatch.setattr(graphs, "captured", bound_to_memory(monkeypatch))
+        monkeypatch.setattr(graphs, "capture", bound_to_memory(monkeypatch))
     return "cuda" if request.param == "cuda" else "cpu"
 
 
@@ -180,7 +180,7 @@ def test_streams_join_and_leave_without_disturbing_others(kind, steps):
 
 def test_a_captured_step_at_the_end_of_a_context_has_a_mask_of_whole_16_bytes(monkeypatch):
     monkeypatch.setattr(streams, "suits", lambda decoder, device: True)
-    monkeypatch.setattr(graphs, "captured", bound_to_memory(monkeypatch))
+    monkeypatch.setattr(graphs, "capture", bound_to_memory(monkeypatch))
     checked = Checked("llama", seed=3, context=45)
     checked.open(some(checked.random, 40))
     checked.step()
@@ -191,7 +191,7 @@ def test_steps_that_cannot_be_captured_are_computed_without(monkeypatch):
         raise RuntimeError("operation not permitted when stream is capturing")
 
     monkeypatch.setattr(streams, "suits", lambda decoder, device: True)
-    monkeypatch.setattr(graphs, "captured", refuse)
+    monkeypatch.setattr(graphs, "capture", refuse)
     checked = Checked("llama", seed=3)
     checked.open(some(checked.random, 5, 3))
     with pytest.warns(UserWarning, match="without CUDA graphs"):
@@ -211,7 +211,7 @@ def test_the_cache_is_freed_with_its_streams(refused, monkeypatch):
         return lambda: states
 
     monkeypatch.setattr(streams, "suits", lambda decoder, device: True)
-    monkeypatch.setattr(graphs, "captured", captured)
+    monkeypatch.setattr(graphs, "capture", captured)
     batch = Streams(decoder("llama"), context=64)
     batch.open(some(np.random.default_rng(0), 5, 3))
     cache = weakref.ref(batch._cache)

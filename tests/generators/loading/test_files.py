@@ -15,9 +15,9 @@ from plait.generators.loading.files import (
     count,
     in_pickle,
     read_json,
+    read_stored,
     read_tokenizer,
     shape_of,
-    stored_tensors,
 )
 from plait.generators.loading.strict import fill, identical
 
@@ -57,7 +57,7 @@ def test_compressed_files_of_torch_are_read(tmp_path):
 def test_indices_of_shards(tmp_path, index, named):
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(CheckpointError, match=named):
-        list(stored_tensors(Files(str(tmp_path))))
+        list(read_stored(Files(str(tmp_path))))
 
 
 def test_a_value_that_is_no_tensor():

@@ -17,12 +17,12 @@ from plait.generators.errors import CheckpointError
 from plait.generators.loading.files import Files, in_pickle, in_safetensors, read_tokenizer
 from plait.generators.loading.soundness import (
     choose_variant,
+    files_of_weights,
     refuse_broken,
     refuse_broken_texts,
     refuse_broken_weights,
     refuse_unless_folder,
     refuse_without_vocabulary,
-    stored_files,
 )
 
 pytestmark = pytest.mark.models
@@ -113,7 +113,7 @@ def test_shards_of_an_index_are_there_and_whole(tmp_path: Path, index: str) -> N
         write(tmp_path / name)
     variant = choose_variant(tmp_path)
     assert variant == ("fp16" if "fp16" in index else "")
-    assert stored_files(tmp_path, variant) == [tmp_path / name for name in names]
+    assert files_of_weights(tmp_path, variant) == [tmp_path / name for name in names]
     refuse_broken_weights(tmp_path, variant)
     damage(tmp_path / names[1], "pointer")
     with pytest.raises(CheckpointError, match=names[1]):

@@ -15,7 +15,7 @@ from plait.benchmarks.runs.defaults import QUICKSTART
 from plait.generators.base import StageSpec
 from plait.generators.checkpoints import on_this_machine, pinning
 from plait.generators.errors import CheckpointError, UsageError
-from plait.generators.mini.digests import DIGESTS, present, verified
+from plait.generators.mini.digests import DIGESTS, present, verify
 from plait.generators.mini.table import MINI, SHIPPED
 from plait.generators.settings import SMALL_BATCH
 from plait.pipelines.systems import Models, parts_of, resolve
@@ -137,13 +137,13 @@ def test_weights_that_differ_from_the_pinned_ones_are_refused(weights: Path) -> 
     content = bytearray(3 << 20)
     file.write_bytes(content)
     helpers.pinned(weights)
-    assert verified("clipscore").startswith("folder:")
+    assert verify("clipscore").startswith("folder:")
     content[len(content) // 2] = 1
     file.write_bytes(content)
     os.utime(file, ns=(time.time_ns(), time.time_ns()))
     with pytest.raises(CheckpointError, match="clip are not the pinned ones"):
-        verified("clipscore")
-    assert verified("anole").startswith("folder:")
+        verify("clipscore")
+    assert verify("anole").startswith("folder:")
 
 
 def test_a_worker_uses_the_weights_of_its_own_checkout(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from plait.generators.loading.llama import LlamaPieces
 from plait.generators.minigpt5.draft import MiniGPT5Track, prompt_parts
 from plait.generators.minigpt5.models import (
     MiniGPT5Vocabulary,
-    stored_bos,
-    stored_tokenizer,
+    load_tokenizer,
+    read_bos,
     toy_tokenizer,
 )
 from plait.generators.minigpt5.settings import MiniGPT5DraftSettings
@@ -118,7 +118,7 @@ def test_the_template_enters_the_key():
 
 def test_a_tokenizer_json_is_read_too(tmp_path):
     toy_tokenizer().save(str(tmp_path / "tokenizer.json"))
-    tokenizer = stored_tokenizer(Files(str(tmp_path)))
+    tokenizer = load_tokenizer(Files(str(tmp_path)))
     ids = tokenizer.encode("the old river </s>###")
     assert tokenizer.decode(ids) == "the old river </s>###"
     assert not {0, 1, 2} & set(ids)
@@ -181,7 +181,7 @@ def test_prompts_begin_with_the_bos_the_checkpoint_names(files_, expected, tmp_p
     for name, content in files_.items():
         (tmp_path / name).write_text(json.dumps(content))
     tokenizer = _sentencepiece()
-    assert stored_bos(Files(str(tmp_path)), tokenizer) == expected
+    assert read_bos(Files(str(tmp_path)), tokenizer) == expected
 
 
 LENGTHS = (3, 40, 1, 17, 8, 25)

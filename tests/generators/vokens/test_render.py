@@ -12,7 +12,7 @@ from plait.generators.base import Result
 from plait.generators.decoding.payloads import pack
 from plait.generators.diffusion.settings import DiffusionSettings
 from plait.generators.document import ImageRequest
-from plait.generators.loading.strict import randomised
+from plait.generators.loading.strict import randomise
 from plait.generators.minigpt5.settings import MiniGPT5RenderSettings
 from plait.generators.vokens.render import VokenMapper, VokenRender
 from plait.generators.vokens.settings import VokenRenderSettings
@@ -26,7 +26,7 @@ def mapper(out: int = 32) -> VokenMapper:
     with torch.device("meta"):
         size = {"width": 16, "heads": 4, "layers": 2, "inner": 32, "queries": 77}
         empty = VokenMapper(size, nn.Linear(SHAPE[1], 16), nn.Linear(16, out))
-    randomised(empty, device=torch.device("cpu"), dtype=torch.float32, seed=0)
+    randomise(empty, device=torch.device("cpu"), dtype=torch.float32, seed=0)
     return empty
 
 

@@ -15,7 +15,7 @@ from plait.pipelines.endpoints.media import (
     Media,
     MediaError,
     MediaReader,
-    embedded,
+    decode_embedded,
     image_of,
 )
 from plait.pipelines.endpoints.settings import ChatImagesSettings
@@ -78,7 +78,7 @@ def test_too_much_is_refused_before_it_is_decoded(monkeypatch):
         image_of(RED.read())
     monkeypatch.setattr(base64, "b64decode", None)
     with pytest.raises(MediaError, match="more than"):
-        embedded(Media("A" * 70_000))
+        decode_embedded(Media("A" * 70_000))
 
 
 def test_formats_that_pages_cannot_show_are_encoded_again():

@@ -44,9 +44,9 @@ from PIL import Image as Pillow
 from plait.generators.base import Failure, Fault, Result
 from plait.generators.document import Text
 from plait.pipelines.endpoints import responses
-from plait.pipelines.endpoints.errors import ERRORS, described
-from plait.pipelines.endpoints.gemini import generated
-from plait.pipelines.endpoints.replies import chat_completion, placed, read_reply
+from plait.pipelines.endpoints.errors import ERRORS, describe
+from plait.pipelines.endpoints.gemini import read_generated
+from plait.pipelines.endpoints.replies import chat_completion, place_images, read_reply
 
 JPEG = picture("green", (64, 48), "JPEG")
 
@@ -545,7 +545,7 @@ VALUES = st.recursive(
 
 
 def placed_completion(body):
-    return placed(chat_completion(body))
+    return place_images(chat_completion(body))
 
 
 @given(VALUES, VALUES, VALUES, st.booleans())
@@ -555,13 +555,13 @@ def test_any_json_is_a_reply_or_an_error_that_is_told(message, error, finish, is
         chat_completion: {"choices": [choice], "error": error},
         placed_completion: {"choices": [choice, message], "usage": message},
         responses.response: {"output": message, "status": finish, "error": error},
-        generated: {"candidates": [message], "error": error},
+        read_generated: {"candidates": [message], "error": error},
     }
     for read, body in bodies.items():
         try:
             reply = read_reply(read, json.dumps(body).encode(), opened=is_open)
         except ERRORS as error:
-            reason = described(error)
+            reason = describe(error)
         else:
             problem = reply.problem()
             reason = problem.reason if problem else "none"

@@ -16,7 +16,7 @@ from plait.cluster.counts import StageCount
 from plait.generators.base import StageSpec
 from plait.generators.checkpoints import pinning
 from plait.generators.errors import CheckpointError, UsageError
-from plait.generators.names import validated
+from plait.generators.names import validate
 from plait.pipelines.presets import lvlm
 from plait.pipelines.servers.settings import EngineModelSettings, ServerTable
 from plait.pipelines.servers.start import Software, engine_software, software_of
@@ -191,7 +191,7 @@ def test_a_providers_key_and_address_are_not_used() -> None:
 )
 def test_wrong_tables_are_refused(table: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError, match=re.escape(words)) as refused:
-        validated(RunConfig, {"servers": {"local": {**TABLE, **table}}}, "")
+        validate(RunConfig, {"servers": {"local": {**TABLE, **table}}}, "")
     assert "hunter2" not in str(refused.value)
 
 
@@ -203,8 +203,8 @@ def test_a_server_that_is_no_table_or_is_elsewhere_is_refused() -> None:
 
 
 def test_a_config_without_servers_keeps_its_name() -> None:
-    with_servers = validated(RunConfig, {"servers": {"local": TABLE}}, "")
-    assert validated(RunConfig, {"servers": {}}, "").digest == RunConfig().digest
+    with_servers = validate(RunConfig, {"servers": {"local": TABLE}}, "")
+    assert validate(RunConfig, {"servers": {}}, "").digest == RunConfig().digest
     assert with_servers.digest != RunConfig().digest
 
 

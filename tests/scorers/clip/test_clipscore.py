@@ -16,7 +16,7 @@ from plait.cluster.walks import drive
 from plait.generators.base import Unscored
 from plait.generators.checkpoints import pinning
 from plait.scorers import resolve_scorer
-from plait.scorers.clipscore import cleaned, pairs_of
+from plait.scorers.clipscore import clean_text, pairs_of
 from plait.scorers.embeddings.settings import PUBLISHED, ClipSettings
 
 I0, I1, I2, I3 = (picture(i) for i in range(4))
@@ -48,7 +48,7 @@ I0, I1, I2, I3 = (picture(i) for i in range(4))
 )
 def test_pairing(segments, texts):
     document = candidate(*segments).document
-    pairs = pairs_of(document, cleaned)
+    pairs = pairs_of(document, clean_text)
     assert [p.text for p in pairs] == texts
     assert tuple(p.image for p in pairs) == document.images
     assert [p.position for p in pairs] == list(range(len(texts)))

@@ -9,7 +9,7 @@ from clipscore_helpers import LONG, clip_processor
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plait.scorers.clipscore import cleaned
+from plait.scorers.clipscore import clean_text
 
 pytestmark = pytest.mark.models
 
@@ -145,4 +145,4 @@ def test_every_window_of_any_text_is_well_formed(text, prefix):
 def test_what_counts_as_text_is_what_openai_keeps(text):
     from open_clip.tokenizer import basic_clean
 
-    assert cleaned(text) == basic_clean(text)
+    assert clean_text(text) == basic_clean(text)

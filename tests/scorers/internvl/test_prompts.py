@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from internvl_helpers import picture
 
-from plait.scorers.internvl.prompts import Budget, budgeted
+from plait.scorers.internvl.prompts import Budget, budget_of
 from plait.scorers.internvl.settings import MmieScoreSettings
 from plait.scorers.internvl.tokenizer import (
     CONTROLS,
     IMAGE_TOKEN,
     conversation,
-    marked,
     toy_tokenizer,
+    with_control_tokens,
 )
 
 WIKIHOW, SQUARE, LARGE = (460, 345), (512, 512), (1024, 1024)
@@ -23,7 +23,7 @@ WIKIHOW, SQUARE, LARGE = (460, 345), (512, 512), (1024, 1024)
 def budget(sizes, words, positions=131_072, **overrides) -> Budget:
     settings = MmieScoreSettings(**overrides)
     fixed = {"new_tokens": 1024, "side": 448, "tile_tokens": 256}
-    return budgeted(sizes, words, settings, positions=positions, **fixed)
+    return budget_of(sizes, words, settings, positions=positions, **fixed)
 
 
 def test_three_wikihow_pictures_as_the_official_scorer_reads_them():
@@ -80,7 +80,7 @@ SPELT = st.lists(
 
 @given(SPELT, SPELT)
 def test_texts_never_become_control_tokens(before, after):
-    parts = marked(conversation([turn_of(before, IMAGE, after)], "s"))
+    parts = with_control_tokens(conversation([turn_of(before, IMAGE, after)], "s"))
     ids = TOKENIZER.encode(parts)
     controls = [TOKENIZER.id(part) for part in parts if not isinstance(part, str)]
     added = {TOKENIZER.id(control) for control in CONTROLS}

@@ -6,10 +6,10 @@ import pytest
 import torch
 from internvl_helpers import Tensors, config, save, shapes
 
-from plait.generators.architectures import stored as stored_config
+from plait.generators.architectures import read_config as stored_config
 from plait.generators.errors import CheckpointError
 from plait.generators.loading.strict import empty_model
-from plait.scorers.internvl.config import model_config, published_layout, separated
+from plait.scorers.internvl.config import layout_of, model_config, separate
 from plait.scorers.internvl.models import KIND
 from plait.scorers.internvl.stage import MmieScore
 
@@ -24,9 +24,9 @@ def load(folder, **described) -> MmieScore:
 def test_layout_names_exactly_the_stored_tensors():
     described = stored_config("internvl2-4b")
     stored = {n: torch.empty(s, device="meta") for n, s in shapes(described).items()}
-    names = {name for name, _ in separated(stored.items())}
+    names = {name for name, _ in separate(stored.items())}
     model = empty_model(KIND, model_config(described, "full"))
-    layout = published_layout(model.state_dict())
+    layout = layout_of(model.state_dict())
     assert set(layout) == names
     assert len(names) == len(stored) + 2 * 2 * 24
 
@@ -36,8 +36,8 @@ def test_every_tensor_reaches_its_place(tmp_path):
     remaining: Tensors = {}
     stage = load(save(tmp_path, lambda tensors, _: remaining.update(tensors)))
     state = stage.judge.model.state_dict()
-    for name, value in separated(remaining.items()):
-        place = published_layout(state)[name].name
+    for name, value in separate(remaining.items()):
+        place = layout_of(state)[name].name
         assert torch.equal(state.pop(place), value), name
     assert not state
     whole = remaining["vision_model.encoder.layers.1.attn.qkv.weight"]

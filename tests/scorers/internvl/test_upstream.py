@@ -11,10 +11,10 @@ from internvl_helpers import picture
 
 from plait.generators.images import decode
 from plait.generators.loading.files import Files
-from plait.scorers.internvl.models import normalised, published_tokenizer
+from plait.scorers.internvl.models import load_tokenizer, normalise
 from plait.scorers.internvl.prompts import closest_grid, count, cut
 from plait.scorers.internvl.stage import MmieScore, replies
-from plait.scorers.internvl.tokenizer import IMAGE_TOKEN, conversation, marked
+from plait.scorers.internvl.tokenizer import IMAGE_TOKEN, conversation, with_control_tokens
 
 models = pytest.mark.models
 ARRAYS = np.load(upstream.ARRAYS)
@@ -55,17 +55,17 @@ def test_tiles():
         ours = cut(result, grid, 28, thumbnail=True)
         assert len(ours) == count(grid, thumbnail=True)
         np.testing.assert_allclose(ours, as_read(i), atol=1)
-    values = normalised(as_read(2))
+    values = normalise(as_read(2))
     np.testing.assert_allclose(values, ARRAYS["tile_values"], atol=1e-6)
 
 
 @pytest.mark.parametrize("name", upstream.TOKENIZERS)
 def test_ids_of_the_slow_tokenizer(name, tmp_path):
     upstream.checkpoint(tmp_path, upstream.pieces(), **upstream.TOKENIZERS[name])
-    tokenizer = published_tokenizer(Files(str(tmp_path)))
+    tokenizer = load_tokenizer(Files(str(tmp_path)))
     image = picture(0, 28, 28)
     for j, text in enumerate(upstream.TEXTS):
-        parts = marked(conversation([turn_of(text, image, text)], "be clear"))
+        parts = with_control_tokens(conversation([turn_of(text, image, text)], "be clear"))
         at = parts.index(IMAGE_TOKEN)
         ids = tokenizer.encode([*parts[:at], *[IMAGE_TOKEN] * 3, *parts[at + 1 :]])
         theirs = ARRAYS[f"ids_{name}_{j}"].tolist()

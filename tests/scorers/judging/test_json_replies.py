@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judging_helpers import chat_spec
 
-from plait.generators.replies import stated
+from plait.generators.replies import statements_of
 from plait.scorers.judging.aspects import ASPECTS, aspects
 from plait.scorers.judging.criteria import ruling
 from plait.scorers.judging.isg import IsgJudge, Level
@@ -269,4 +269,4 @@ def test_what_is_json_is_read_as_json(
 ) -> None:
     content = others | {"a key of ours": value}
     reply = json.dumps(content, indent=indent, ensure_ascii=ascii)
-    assert repr(stated(reply, "a key of ours")) == repr([value])
+    assert repr(statements_of(reply, "a key of ours")) == repr([value])

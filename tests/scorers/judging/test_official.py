@@ -24,7 +24,7 @@ from plait.generators.document import Image
 from plait.generators.errors import UsageError
 from plait.scorers import resolve_scorer
 from plait.scorers.judging import aspects, criteria, isg, released
-from plait.scorers.judging.released import Released, find_score, released_rubrics
+from plait.scorers.judging.released import Released, find_score, read_released_rubrics
 from plait.scorers.judging.replies import RubricVerdict, Unreadable
 from plait.scorers.judging.rubrics import Rubric
 from plait.scorers.judging.sources import OWN_WORDING, RubricSource, parse_rubric
@@ -103,7 +103,7 @@ def stand_in(tmp_path, monkeypatch) -> Path:
 
 @pytest.mark.parametrize("name", ["", "prompts.py"])
 def test_the_file_or_its_folder_is_read(stand_in, name):
-    result = released_rubrics(RubricSource(stand_in / name).file)
+    result = read_released_rubrics(RubricSource(stand_in / name).file)
     assert {k: r.template for k, r in result.items()} == STAND_IN_TEXTS
     assert result["SA"].id == "official:SA"
     assert result["SA"].sha256 == stand_in_digests()["SA"]
@@ -125,7 +125,7 @@ def test_a_file_without_the_texts_is_refused(stand_in, text, why):
     if text is not None:
         file.write_text(text)
     with pytest.raises(UsageError, match=why):
-        released_rubrics(file)
+        read_released_rubrics(file)
 
 
 def test_a_judge_of_each_mode_reads_the_same_file(stand_in):

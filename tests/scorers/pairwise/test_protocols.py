@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pairwise_helpers import CHAT, ONE, OTHER, PICTURE, draft_of, flat, sample, shown
 
-from plait.cluster.plan import Plan, compared
+from plait.cluster.plan import Plan, iter_comparisons
 from plait.generators.base import Failure, Fault, Outcome, Result, Skip, Unscored, Walk
 from plait.generators.catalogue import Named, by_name
 from plait.generators.document import Document, Malformed, Text, Turn
@@ -266,7 +266,7 @@ def test_a_pair_that_cannot_be_judged_says_why() -> None:
         protocol = resolve_protocol("creation")
         item = PairComparison(matchup=matchup, protocol=protocol, chat=CHAT)
         plan = Plan(systems=(), samples=(), scorers=(), prompt=None, comparisons=[item])
-        (found,) = compared(plan, None)  # nothing is looked up
+        (found,) = iter_comparisons(plan, None)  # nothing is looked up
         assert found.judgement == why
         # A missing answer failed elsewhere.
         judged = isinstance(answer, Result)

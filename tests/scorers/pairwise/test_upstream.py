@@ -19,9 +19,9 @@ from plait.scorers.pairwise import resolve_protocol
 from plait.scorers.pairwise.games import FactualityScores, Game, Verdict, by_pair
 from plait.scorers.pairwise.mllm_bench import K, _medians, counted_battles
 from plait.scorers.pairwise.probench import (
-    _fitted,
+    _fit,
     _rating,
-    _resampled,
+    _resample,
     matrices,
     official_battles,
 )
@@ -163,10 +163,10 @@ def test_probench_style_and_ratings_equal_the_released_ones(case: dict) -> None:
     battles = official_battles(games)
     assert len(battles) == case["battles"]
     x, y = matrices(battles)
-    coefficients = _fitted(x, y)
+    coefficients = _fit(x, y)
     assert _rating(coefficients) == pytest.approx(case["rating"], abs=1e-3)
     assert coefficients[2:] == pytest.approx(case["style"], abs=1e-5)
-    samples = _resampled(x, y, np.array([b.score == 0.5 for b in battles]))
+    samples = _resample(x, y, np.array([b.score == 0.5 for b in battles]))
     ends = [case["lower"], case["upper"]]
     assert np.percentile(samples, [2.5, 97.5]) == pytest.approx(ends, abs=1e-2)
     row = resolve_protocol("probench", "official").aggregate(games).rows[0]

@@ -19,7 +19,7 @@ from plait.scorers.statistics.agreement import (
     COEFFICIENTS,
     ScoredPair,
     agreement,
-    estimated,
+    estimate_with_interval,
 )
 from plait.scorers.statistics.estimate import bootstrap_weights
 
@@ -140,6 +140,6 @@ def test_intervals_cover_pearsons_rho():
     weights = bootstrap_weights([str(i) for i in range(60)], 200)
     for _ in range(200):
         x, e = rng.normal(size=(2, 60))
-        low, high = estimated(pearson, x, 0.6 * x + 0.8 * e, weights, 60).ci95
+        low, high = estimate_with_interval(pearson, x, 0.6 * x + 0.8 * e, weights, 60).ci95
         held += low <= 0.6 <= high
     assert 180 <= held <= 198

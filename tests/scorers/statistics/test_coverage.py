@@ -14,7 +14,7 @@ from plait.scorers.statistics.means import (
     UNBOUNDED,
     Stratum,
     of_differences,
-    stratified,
+    stratified_mean,
 )
 
 pytestmark = pytest.mark.slow
@@ -99,7 +99,7 @@ def coverage(
         drawn = b"".join(np.sort(sample).tobytes() for sample in samples)
         if drawn not in results:
             about = zip("abc", weights, samples, strict=False)
-            results[drawn] = stratified([Stratum(*stratum) for stratum in about], ends)
+            results[drawn] = stratified_mean([Stratum(*stratum) for stratum in about], ends)
         result = results[drawn]
         if result.ci95 is not None:
             assert ends[0] <= result.ci95[0] < result.ci95[1] <= ends[1]

@@ -11,14 +11,19 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 
 from plait.scorers.statistics.estimate import Estimate
-from plait.scorers.statistics.means import Stratum, mean, paired, stratified
+from plait.scorers.statistics.means import (
+    Stratum,
+    mean,
+    paired_differences,
+    stratified_mean,
+)
 
 nothing = float("nan")
 
 
 def strata(*samples: list[float], weights: tuple[float, ...] = ()) -> Estimate:
     named = zip("abcdef", weights or (1.0,) * len(samples), samples, strict=False)
-    return stratified([Stratum(*stratum) for stratum in named])
+    return stratified_mean([Stratum(*stratum) for stratum in named])
 
 
 def test_no_value_has_no_mean_and_few_or_equal_ones_have_no_interval():
@@ -156,6 +161,6 @@ def test_order_of_queries_changes_nothing(values, rng):
 
 def test_differences_by_rounding_alone_are_no_differences():
     x, y = np.array([0.1 + 0.2, 1.0, nothing, 1e300]), np.array([0.3, 0.5, 1.0, -1e300])
-    assert paired(x, y)[:2].tolist() == [0.0, 0.5]
-    assert np.isnan(paired(x, y)[2])
-    assert paired(x, y)[3] == 2e300
+    assert paired_differences(x, y)[:2].tolist() == [0.0, 0.5]
+    assert np.isnan(paired_differences(x, y)[2])
+    assert paired_differences(x, y)[3] == 2e300

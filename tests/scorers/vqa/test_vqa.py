@@ -26,8 +26,8 @@ from plait.scorers.judging.sources import MODES
 from plait.scorers.vqa.dpg import (
     FIRST_ROW,
     PROPOSITIONS,
-    zeroed_by_ancestors,
-    zeroed_in_order,
+    hold_by_ancestors,
+    hold_in_order,
 )
 from plait.scorers.vqa.geneval2 import ATOMS
 from plait.scorers.vqa.questions import AnswerRecord, forms
@@ -250,8 +250,8 @@ def test_categories_of_dpg_are_officially_those_said_of_the_last_image() -> None
 def test_the_order_of_propositions_changes_only_the_official_score() -> None:
     on = {3: (2,), 2: (1,), 1: ()}
     said = {3: True, 2: True, 1: False}
-    assert zeroed_in_order(on, said) == {3: True, 2: False, 1: False}
-    assert zeroed_by_ancestors(on, said) == dict.fromkeys(on, False)
+    assert hold_in_order(on, said) == {3: True, 2: False, 1: False}
+    assert hold_by_ancestors(on, said) == dict.fromkeys(on, False)
     rows = [[id, list(parents), "entity", "Is it?"] for id, parents in on.items()]
     query = replace(QUERY, metadata={PROPOSITIONS: json.dumps(rows)})
     answers = [[True, True, False]]

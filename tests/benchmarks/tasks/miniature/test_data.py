@@ -9,11 +9,11 @@ import typer
 from mmie_helpers import folder, good, loaded, row
 from typer.testing import CliRunner
 
-from plait.benchmarks.runs.config import RunConfig, anchored
+from plait.benchmarks.runs.config import RunConfig, with_absolute_paths
 from plait.benchmarks.tasks.miniature import __main__ as command
 from plait.benchmarks.tasks.miniature.queries import FIELDS
 from plait.benchmarks.tasks.mmie.categories import CATEGORIES
-from plait.benchmarks.tasks.mmie.official import answered
+from plait.benchmarks.tasks.mmie.official import systems_of_folder
 from plait.benchmarks.tasks.task_set import load
 from plait.cli import app
 from plait.generators.document import Query
@@ -77,11 +77,13 @@ def test_the_name_means_the_same_from_any_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "miniature").mkdir()
     for data in ("miniature", "miniature:12"):
-        config = anchored(RunConfig(data=data, systems=("gt",)))
+        config = with_absolute_paths(RunConfig(data=data, systems=("gt",)))
         assert config.data == data
     folder(tmp_path / "miniature:12", [row()])
     assert len(load("miniature:12", cache=tmp_path / "c").samples) == 1
-    assert anchored(RunConfig(data="miniature:12")).data == str(tmp_path / "miniature:12")
+    assert with_absolute_paths(RunConfig(data="miniature:12")).data == str(
+        tmp_path / "miniature:12"
+    )
     assert len(load("miniature", cache=tmp_path / "c").samples) == 40
 
 
@@ -98,5 +100,5 @@ def test_exported_answers_have_the_category_weights_of_their_benchmark(
     words = ["export", run, "--system", "gt", "--repeat", "2", "--out", str(out)]
     done = RUNNER.invoke(app, words, catch_exceptions=False)
     assert (done.exit_code, "repeat 2 of 2" in done.output) == (0, True)
-    task, _ = answered(out)
+    task, _ = systems_of_folder(out)
     assert (len(task.samples), task.categories) == (3, weights)

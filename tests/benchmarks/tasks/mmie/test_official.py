@@ -12,14 +12,19 @@ from hypothesis import strategies as st
 from mmie_helpers import at_hand, folder, good, gpt, human, loaded, png, row
 from paths import CHECKOUT
 
-from plait.benchmarks.tasks.mmie.official import Broken, answered, export, read_outputs
+from plait.benchmarks.tasks.mmie.official import (
+    Broken,
+    export,
+    read_outputs,
+    systems_of_folder,
+)
 from plait.benchmarks.tasks.mmie.prompts import prompts
 from plait.benchmarks.tasks.task_set import TaskError
 from plait.cluster.walks import read
 from plait.generators.base import Failure, Fault
 from plait.generators.document import Document, Image, Malformed, Query, Text
 from plait.generators.system import Repetition, answer
-from plait.scorers.judging.released import flattened
+from plait.scorers.judging.released import flatten
 
 
 def accepted(root):
@@ -201,7 +206,7 @@ def test_empty_texts_are_the_blank_lines_of_the_official_scorer(tmp_path):
     blank = [{"text": "", "image": "images/a.png"}, {"text": "q", "image": None}]
     rows = [output("SA-1", question=blank, answer=[{"text": "", "image": None}, *blank])]
     (found,) = read_outputs(folder(tmp_path / "d", rows), cache=tmp_path / "cache")
-    flat = flattened(found.query.question, found.document.segments)
+    flat = flatten(found.query.question, found.document.segments)
     assert flat.question == "\nImage-0: <image>\nq\n"
     assert flat.answer == "\n\nImage-1: <image>\nq\n"
     # Models are asked nothing empty, and an empty ground truth is none.
@@ -247,7 +252,7 @@ def test_broken_answers_name_row_and_rule(tmp_path):
 def test_two_answers_of_a_model_to_a_query_are_a_failure(tmp_path):
     """The same one twice is one."""
     rows = [output(model=m, answer=a) for m, a in zip("aabbc", "xyxxx", strict=True)]
-    task, systems = answered(folder(tmp_path / "d", rows))
+    task, systems = systems_of_folder(folder(tmp_path / "d", rows))
     assert [s.id for s in task.samples] == ["MSR-1"]
     said = {s.name: s.answers["MSR-1"] for s in systems}
     assert isinstance(said["a"], Failure)
@@ -266,7 +271,7 @@ def test_a_broken_row_is_the_failure_of_the_model_it_names(tmp_path):
         output("SA-3", model="gone"),
         output("SA-4", model="a", gt_answer=[]),
     ]
-    task, systems = answered(folder(tmp_path / "d", rows))
+    task, systems = systems_of_folder(folder(tmp_path / "d", rows))
     said = {s.name: {id: type(a).__name__ for id, a in s.answers.items()} for s in systems}
     assert said == {
         "a": {"SA-1": "Document", "SA-2": "Failure", "SA-3": "Document"},
