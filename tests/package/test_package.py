@@ -195,9 +195,8 @@ def test_dir_shows_the_public_names_alone() -> None:
 def test_a_module_that_imports_a_former_package_is_told_what_to_write(
     line: str, instead: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from plait.generators.own_code import own_code
-
     from plait.generators.base import import_target
+    from plait.generators.own_code import own_code
 
     (tmp_path / "former_mine.py").write_text(f"import os\n{line}\n")
     # A command that was given in the checkout has put it on the path.
