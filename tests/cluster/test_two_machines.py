@@ -144,8 +144,8 @@ def test_a_driver_is_alone_outlives_a_short_cut_and_stops_when_told_to(
     world: World, installed: Path, calm: Run, tmp_path: Path
 ) -> None:
     """Its user has the wheel. A second one is on the machine whose clock is another."""
-    # Ray lists a node that an earlier test has ended for another minute, and a worker that is
-    # sent to it is lost.
+    # Ray goes on to list a node that an earlier test has ended for a minute, and a worker
+    # that is sent there is lost.
     world.end_head()
     run = Run(tmp_path / "run", "wheel")
     run.allow(HELD)
