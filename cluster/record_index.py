@@ -275,7 +275,7 @@ class RecordIndex:
     def find(self, key: str) -> RecordPlace | None:
         """Return where the record of `key` is."""
         digest = _digest_of(key)
-        spot = self._recent.get(digest) or self._stored(digest)
+        spot = self._recent.get(digest) or self._find_stored(digest)
         if spot is None or digest in self._hidden:
             return None
         part, row, code = spot
@@ -313,7 +313,7 @@ class RecordIndex:
     def _bucket_of(self, high: int) -> int:
         return high >> 56 if len(self._buckets) > 1 else 0
 
-    def _stored(self, digest: bytes) -> _Spot | None:
+    def _find_stored(self, digest: bytes) -> _Spot | None:
         high, low = _halves(digest)
         rows = self._buckets[self._bucket_of(int(high))]
         i = int(rows.high.searchsorted(high))
@@ -347,7 +347,7 @@ class RecordIndex:
         for rows in self._buckets:
             counts += np.bincount(rows.code, minlength=_MOST_STATUSES)
         for digest in self._hidden:
-            counts[(self._stored(digest) or (0, 0, 0))[2]] -= 1
+            counts[(self._find_stored(digest) or (0, 0, 0))[2]] -= 1
         known = enumerate(self.codes.statuses)
         return Counter({status: int(counts[i]) for i, status in known if counts[i] > 0})
 
@@ -395,7 +395,7 @@ class RecordIndex:
         code = spots[:, 2].astype(np.uint8)
         rows = Rows(halves[:, 0], halves[:, 1], part, row, code)
         new = np.ones(rows.size, bool)
-        for bucket, chosen, position in self._located(rows.high, rows.low):
+        for bucket, chosen, position in self._locate(rows.high, rows.low):
             there = position >= 0
             old = self._buckets[bucket]
             here = position[there]
@@ -414,7 +414,7 @@ class RecordIndex:
         self.fold()
         current = np.zeros(len(digests.high), bool)
         number = self._numbers.get(part, -1)
-        for bucket, chosen, position in self._located(digests.high, digests.low):
+        for bucket, chosen, position in self._locate(digests.high, digests.low):
             rows = self._buckets[bucket]
             there = position >= 0
             at = position[there]
@@ -449,7 +449,7 @@ class RecordIndex:
                     moved += 1
             left = np.array(absent, np.int64)
         others = digests.at(left)
-        for bucket, chosen, position in self._located(others.high, others.low):
+        for bucket, chosen, position in self._locate(others.high, others.low):
             here = self._buckets[bucket]
             there = position >= 0
             at = position[there]
@@ -477,11 +477,11 @@ class RecordIndex:
             lost = np.isin(rows.part, numbers)
             if lost.any():
                 self._buckets[i] = rows.at(~lost)
-        self._hidden = {digest for digest in self._hidden if self._stored(digest)}
+        self._hidden = {digest for digest in self._hidden if self._find_stored(digest)}
 
     # ----------------------------------------------------------------------- internals
 
-    def _located(self, high: Array, low: Array) -> Iterator[tuple[int, Array, Array]]:
+    def _locate(self, high: Array, low: Array) -> Iterator[tuple[int, Array, Array]]:
         """By bucket: which of the keys are for it, and their positions there or -1."""
         for bucket, chosen in self._groups(high):
             yield (

@@ -337,17 +337,17 @@ class _Work:
                 self._make_missing(announce=attempt == 0)
                 self._read_back(notes=notes)
             except DamagedPart as damage:
-                if not self._repaired(damage.part):
+                if not self._repair(damage.part):
                     raise
             else:
-                if self.stopped_by or not self._repaired():
+                if self.stopped_by or not self._repair():
                     return
         raise StoreError(
             f"{self.store.root} was repaired {_MOST_REPAIRS} times and parts are damaged "
             "again: check the disk, then run the same command again"
         )
 
-    def _repaired(self, *damaged: str) -> bool:
+    def _repair(self, *damaged: str) -> bool:
         if not self.store.set_aside([*damaged, *self.store.suspects]):
             return self.store.forget_missing()
         # Damage is seldom limited to one part, and each would cost another pass.

@@ -128,7 +128,7 @@ class Scheduler(Engine):
         self.on_turn(self.progress())
 
     def _stop_paying(self) -> list[Event]:
-        reason = self._spending.exhausted()
+        reason = self._spending.reason_to_stop()
         if reason is None:
             return []
         paid = (p for p in self._queues.values() if self._spending.is_paid(p.spec))

@@ -71,7 +71,7 @@ class Spending:
         """Return whether requests of a stage cost money, as far as is known."""
         return spec.digest in self._paid or _has_prices(spec)
 
-    def exhausted(self) -> str | None:
+    def reason_to_stop(self) -> str | None:
         """Return why no more may be paid; None below the ceiling."""
         if self.ceiling is None:
             return None

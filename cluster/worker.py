@@ -369,14 +369,14 @@ class Worker:
         # A counter is of a whole device: workers that share one cannot tell their shares.
         meter = EnergyMeter() if gpus >= 1 and gpus.is_integer() else None
         self._meter = meter if meter and meter.reason is None else None
-        served = self._served()
+        served = self._start_server()
         with self._loading.phase("load"):
             stage = load_stage(self.spec, **served)
         if self._used and hasattr(stage, "continue_from"):
             stage.continue_from(self._used)
         return stage
 
-    def _served(self) -> dict[str, Any]:
+    def _start_server(self) -> dict[str, Any]:
         """Start the stage's own server, if it has one; the options that name it."""
         command = self.spec.placement.server
         if command is None:
@@ -428,7 +428,7 @@ class Worker:
                     if isinstance(error, DamagedPart):
                         damaged[error.part] = None
         try:
-            made, busy_s = self._computed(inputs, spans)
+            made, busy_s = self._run_stage(inputs, spans)
         except _OverdueBatch as error:
             return Receipt("timeout", str(error), spans=spans)
         except _ServerEnded as error:
@@ -440,7 +440,7 @@ class Worker:
         ordered = [outcomes[i] for i in range(len(items))]
         return Computed(items, ordered, busy_s, spans, tuple(damaged))
 
-    def _computed(
+    def _run_stage(
         self, inputs: list[tuple[int, StageInput]], spans: SpanList
     ) -> tuple[list[Outcome[Any]], float]:
         if not inputs:
@@ -462,7 +462,7 @@ class Worker:
     def _asked(
         self, call: _TimedCall, server: ServerProcess
     ) -> tuple[list[Outcome[Any]], float]:
-        """As `_computed`, of a stage that asks its own server; `_ServerEnded`.
+        """As `_run_stage`, of a stage that asks its own server; `_ServerEnded`.
 
         Without its server no request can succeed, however often it is sent.
         """

@@ -143,16 +143,16 @@ class WorkerPool:
 
     def free_for(self, queue: StageQueue) -> Mapping[str, Resources]:
         """The free resources of the nodes on which the stage may try a worker now."""
-        avoided = self._avoided(queue)
+        avoided = self._nodes_to_avoid(queue)
         if not avoided:
             return self._free_now()
         return {n: need for n, need in self._free_now().items() if n not in avoided}
 
     def is_held_back(self, queue: StageQueue) -> bool:
         """Whether some node that may yet host a worker of the stage is not tried now."""
-        return bool(self._avoided(queue) - self._trouble[queue].barred)
+        return bool(self._nodes_to_avoid(queue) - self._trouble[queue].barred)
 
-    def _avoided(self, queue: StageQueue) -> set[str]:
+    def _nodes_to_avoid(self, queue: StageQueue) -> set[str]:
         """Nodes that are not tried now: they may be gone, or cannot start the stage."""
         doubtful = {d.node.id for d in self._deaths} | self._given_up
         return doubtful | self._trouble[queue].barred
@@ -318,7 +318,7 @@ class WorkerPool:
             if (replica := self._refs.pop(ref, None)) is None:
                 continue
             try:
-                events += self._replied(replica, ref, self.executor.result(ref))
+                events += self._on_reply(replica, ref, self.executor.result(ref))
             except HostLost as error:
                 lost.append((replica, error))
         # Last, because batches that a dying worker had finished must not run again.
@@ -326,25 +326,25 @@ class WorkerPool:
             if replica in self.replicas:
                 self._lost(replica, cause)
         # And what no reply brings: deaths, silence and limits of time.
-        events += self._attributed()
+        events += self._attribute_deaths()
         if self.now() - self._checked_at >= _CHECKED_EVERY_S:
             self._checked_at = self.now()
             self._give_up_silent_nodes()
             events += self._check_limits()
         return events + self._not_loadable()
 
-    def _replied(self, replica: Replica, ref: Any, value: Any) -> list[Event]:
+    def _on_reply(self, replica: Replica, ref: Any, value: Any) -> list[Event]:
         if ref in replica.in_flight:
-            return self._received(replica, replica.in_flight.pop(ref), value)
+            return self._on_receipts(replica, replica.in_flight.pop(ref), value)
         if replica.state == "starting":
-            self._placed(replica, value)
+            self._on_placed(replica, value)
         elif replica.state == "loading":
             return self._loaded(replica, value)
         elif replica.state == "stopping":
             self._end(replica)
         return []
 
-    def _placed(self, replica: Replica, info: WorkerInfo) -> None:
+    def _on_placed(self, replica: Replica, info: WorkerInfo) -> None:
         token = self.root / TOKEN_FOLDER / (info.token or "-")
         replica.placed(info, shared=info.token is not None and token.exists())
         token.unlink(missing_ok=True)
@@ -385,7 +385,7 @@ class WorkerPool:
         self.notice(f"stage {queue.spec.name} continues with fewer workers: {reason}")
         return []
 
-    def _received(
+    def _on_receipts(
         self, replica: Replica, batches: list[Batch], receipts: Sequence[Receipt]
     ) -> list[Event]:
         queue = replica.queue
@@ -446,7 +446,7 @@ class WorkerPool:
             reason = f"worker died: {error}"
             self._deaths.append(_Death(replica, reason, batches, self.now()))
 
-    def _attributed(self) -> list[Event]:
+    def _attribute_deaths(self) -> list[Event]:
         """Attribute the deaths of which it is known whether the node died as well."""
         events: list[Event] = []
         waiting = self._deaths
@@ -459,14 +459,14 @@ class WorkerPool:
                 events += self._died_alone(death)
             else:
                 self._given_up.add(death.node.id)  # Ray may still take it to be alive
-                self._lost_with_node(death.replica, "the node is gone", death.batches)
+                self._give_back(death.replica, "the node is gone", death.batches)
         return events
 
     def _outlived(self, death: _Death) -> bool | None:
         """Return whether the worker's node lives on; None while that is not known."""
         if not any(n.id == death.node.id for n in self.nodes):
             return False
-        return self.executor.outlived(death.node.id, death.at)
+        return self.executor.has_outlived(death.node.id, death.at)
 
     def _died_alone(self, death: _Death) -> list[Event]:
         """A death is charged to what the worker did: to loading, or to its batches."""
@@ -487,7 +487,7 @@ class WorkerPool:
         if replica.used:
             self.notice(f"stage {name} will be loaded in a process of its own: {reason}")
 
-    def _lost_with_node(self, replica: Replica, reason: str, batches: list[Batch]) -> None:
+    def _give_back(self, replica: Replica, reason: str, batches: list[Batch]) -> None:
         """What a worker had in flight waits again, and nothing is charged."""
         self._report(replica, None, reason, batches)
         for batch in batches:
@@ -509,7 +509,7 @@ class WorkerPool:
             if replica.state == "stopping":
                 continue
             self.notice(f"{text}: its work is given to other nodes")
-            self._lost_with_node(replica, text, self._withdraw(replica))
+            self._give_back(replica, text, self._withdraw(replica))
             self._retire(replica)
             self._end(replica)
 

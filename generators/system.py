@@ -320,13 +320,13 @@ class _Walker:
             content = (*(s for t in sample.turns for s in t.content), *written)
             earlier = [s for s in content if isinstance(s, Image)]
             return (yield from self._in_turn(requests, sample.id, earlier))
-        drawn = yield from self._drawn(requests, sample.id)
+        drawn = yield from self._draw(requests, sample.id)
         images = self._values(drawn, system.render)
         if system.critic is None or system.review is None:
             return images
         if not isinstance(images, Result):
             return images
-        draw = partial(self._drawn, label=sample.id)
+        draw = partial(self._draw, label=sample.id)
         images = yield from system.review.walk(
             draw, system.critic, requests, drawn, sample.id
         )
@@ -335,7 +335,7 @@ class _Walker:
             self.notes.setdefault(TRIES, []).extend(tries)
         return images
 
-    def _drawn(self, requests: Sequence[ImageRequest], label: str) -> DrawingWalk:
+    def _draw(self, requests: Sequence[ImageRequest], label: str) -> DrawingWalk:
         """Walk the stages that draw; without a payload for each there is no image."""
         system = self.system
         assert system.render is not None
@@ -361,7 +361,7 @@ class _Walker:
         drawn = list[Image]()
         for request in requests:
             seen = (*earlier, *drawn)[-self.system.input_images :]
-            made = yield from self._drawn([replace(request, context=seen)], label)
+            made = yield from self._draw([replace(request, context=seen)], label)
             image = self._values(made, self.system.render)
             if not isinstance(image, Result):
                 return image

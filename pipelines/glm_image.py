@@ -119,7 +119,7 @@ class GlmImagePrior:
 
     @torch.inference_mode()
     def _written(self, read: Sequence[_Read]) -> list[Outcome[Payload]]:
-        inputs = self._encoded(read)
+        inputs = self._encode(read)
         sources = len(read[0].images)
         grids = inputs["image_grid_thw"].view(len(read), -1, 3)
         sizes = grids[0, sources:].prod(-1).tolist()
@@ -138,10 +138,10 @@ class GlmImagePrior:
                 logits_processor=LogitsProcessorList([chosen]),
             )
         lengths = inputs["attention_mask"].sum(1).tolist()
-        packed = partial(self._packed, grid=grids[0, sources], before=before)
+        packed = partial(self._pack, grid=grids[0, sources], before=before)
         return [packed(*one) for one in zip(read, tracks, lengths, seen, strict=True)]
 
-    def _encoded(self, read: Sequence[_Read]) -> Any:
+    def _encode(self, read: Sequence[_Read]) -> Any:
         conversations = []
         for one in read:
             shown = [{"type": "image", "image": image} for image in one.images]
@@ -178,7 +178,7 @@ class GlmImagePrior:
         values = ((joined[row], grids[row] * scale) for row in rows)
         return [dict(zip(_SEEN, pair, strict=True)) for pair in values]
 
-    def _packed(
+    def _pack(
         self,
         one: _Read,
         track: TextTrack,
@@ -285,10 +285,10 @@ class GlmImageDecoder:
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
         """Return one image per request; one without codes of the right number fails."""
-        coded = [self._coded(i, request) for i, request in enumerate(inputs)]
-        return answer_all(coded, _by(lambda one: one.alike, self._drawn))
+        coded = [self._read_codes(i, request) for i, request in enumerate(inputs)]
+        return answer_all(coded, _by(lambda one: one.alike, self._draw))
 
-    def _coded(self, place: int, request: ImageRequest) -> _Coded | Failure:
+    def _read_codes(self, place: int, request: ImageRequest) -> _Coded | Failure:
         read = _read(request, self.settings)
         names = (_CODES, *(_SEEN if request.context else ()))
         tensors = receive(request, *names)
@@ -307,15 +307,15 @@ class GlmImageDecoder:
             return _Coded(read, conditions | {"image": read.images}, place)
         return _Coded(read, conditions, tuple(len(text.encode()) for text in quoted))
 
-    def _drawn(self, coded: Sequence[_Coded]) -> list[Outcome[Drawing]]:
+    def _draw(self, coded: Sequence[_Coded]) -> list[Outcome[Drawing]]:
         names = coded[0].conditions
         batch: dict[str, Any] = {n: [one.conditions[n] for one in coded] for n in names}
         batch[_CODES] = torch.stack(batch[_CODES])
         outcomes = self.drawer(batch, [one.read.seed for one in coded])
         pairs = zip(outcomes, coded, strict=True)
-        return [self._noted(outcome, one.read) for outcome, one in pairs]
+        return [self._note(outcome, one.read) for outcome, one in pairs]
 
-    def _noted(self, outcome: Outcome[Drawing], read: _Read) -> Outcome[Drawing]:
+    def _note(self, outcome: Outcome[Drawing], read: _Read) -> Outcome[Drawing]:
         if not isinstance(outcome, Result | Failure):
             return outcome
         quoted = self.drawer.pipeline.get_glyph_texts(read.prompt)[0]

@@ -52,7 +52,7 @@ class TextToImage:
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
         """Return one image per request; a request that cannot be drawn fails alone."""
-        return answer_all([self._read(r) for r in inputs], self._drawn)
+        return answer_all([self._read(r) for r in inputs], self._draw)
 
     def _read(self, request: ImageRequest) -> _Asked | Skip | Failure:
         sources = [part for part in request.context if isinstance(part, Image)]
@@ -71,7 +71,7 @@ class TextToImage:
         sized = tuple(image.resize(size) if size else image for image in images)
         return _Asked(*read, sized, tuple(source.digest for source in sources))
 
-    def _drawn(self, asked: Sequence[_Asked]) -> list[Outcome[Drawing]]:
+    def _draw(self, asked: Sequence[_Asked]) -> list[Outcome[Drawing]]:
         drawn: dict[int, Outcome[Drawing]] = {}
         for seeing in (False, True):
             rows = {i: one for i, one in enumerate(asked) if bool(one.images) == seeing}
@@ -91,9 +91,9 @@ class TextToImage:
             if self.plain is not self.drawer:
                 notes["pipeline"] = type(self.plain.pipeline).__name__
         pairs = zip(outcomes, asked, strict=True)
-        return [self._noted(outcome, one, notes) for outcome, one in pairs]
+        return [self._note(outcome, one, notes) for outcome, one in pairs]
 
-    def _noted(
+    def _note(
         self, outcome: Outcome[Drawing], one: _Asked, notes: Mapping[str, Any]
     ) -> Outcome[Drawing]:
         if not isinstance(outcome, Result | Failure):

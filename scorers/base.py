@@ -139,12 +139,12 @@ class Scorer:
         """Return the scorer as its preset says, but for `overrides` of settings."""
         usual, properties, stage = cls.presets[name]
         settings = with_overrides(usual, overrides, name)
-        more = cls.derived(settings, name, weights, gpu_gib)
+        more = cls.derive_fields(settings, name, weights, gpu_gib)
         spec = settings.spec(stage or settings.stage, weights, gpu_gib)
         return cls(name, spec, **{**properties, **more})
 
     @classmethod
-    def derived(
+    def derive_fields(
         cls, settings: Any, name: str, weights: Weights, gpu_gib: float
     ) -> Mapping[str, Any]:
         """Return the fields that follow from the settings; by default none do."""

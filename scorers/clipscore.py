@@ -145,7 +145,7 @@ class ClipScorer(Scorer):
     long_text: LongText = "truncate"
 
     @classmethod
-    def derived(
+    def derive_fields(
         cls, settings: ClipScoreSettings, name: str, weights: Weights, gpu_gib: float
     ) -> Mapping[str, Any]:
         """Return how texts are read."""

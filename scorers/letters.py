@@ -382,12 +382,12 @@ class _Reading:
     def commitments(self) -> list[_Commitment]:
         """Return what the text commits to, in its order, once for each place."""
         found: dict[int, _Commitment] = {}
-        for letters in (*self._stated(), *self._lines(), *self._called_right()):
+        for letters in (*self._cued(), *self._lines(), *self._iter_called_right()):
             said = self._commitment(letters)
             if said is not None:
                 found.setdefault(said.start, said)
         if not found:
-            return list(filter(None, map(self._commitment, self._described())))
+            return list(filter(None, map(self._commitment, self._describe())))
         apart: list[_Commitment] = []
         for start in sorted(found):
             if not apart or start >= apart[-1].end:
@@ -431,7 +431,7 @@ class _Reading:
 
     # ------------------------------------------------------------------ where to look
 
-    def _stated(self) -> Iterator[_Letters]:
+    def _cued(self) -> Iterator[_Letters]:
         """Letters after a cue."""
         for cue in _STATED.finditer(self.text):
             letters = self._letters_after(cue)
@@ -481,7 +481,7 @@ class _Reading:
             return False
         return _EXPLAINED.match(self.text, letters.stop) is not None
 
-    def _called_right(self) -> Iterator[_Letters]:
+    def _iter_called_right(self) -> Iterator[_Letters]:
         """Letters that are said to be right, and ticked ones of a list."""
         end = 0
         for mention in _MENTION.finditer(self.text):
@@ -493,7 +493,7 @@ class _Reading:
             if ticked or _RIGHT.match(self.text, letters.end):
                 yield letters
 
-    def _described(self) -> Iterator[_Letters]:
+    def _describe(self) -> Iterator[_Letters]:
         """What is said at the end, if nothing else was.
 
         An option of a list is named again in the last line, or the last sentence says what

@@ -119,7 +119,7 @@ class PartTable:
         beside_criteria = isinstance(parts.get(_CRITERIA), Mapping)
         if "other" not in kinds:
             # There may be thousands of others.
-            parts = self._ruled(parts, beside_criteria)
+            parts = self._ruled_part(parts, beside_criteria)
         if not parts:
             return ()
         by_kind = dict[PartKind, list[ScorePart]]((kind, []) for kind in KINDS)
@@ -140,7 +140,9 @@ class PartTable:
                 ]
         return tuple(part for kind in KINDS if kind in kinds for part in by_kind[kind])
 
-    def _ruled(self, parts: Mapping[str, Any], beside_criteria: bool) -> dict[str, Any]:
+    def _ruled_part(
+        self, parts: Mapping[str, Any], beside_criteria: bool
+    ) -> dict[str, Any]:
         """Return the part of `parts` in which there may be others than `other` ones."""
         if ANY in self._ruled_steps:
             return dict(parts)

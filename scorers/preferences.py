@@ -276,7 +276,7 @@ class AestheticScorer(Scorer):
     head: StageSpec = field(kw_only=True)
 
     @classmethod
-    def derived(
+    def derive_fields(
         cls, settings: AestheticSettings, name: str, weights: Weights, gpu_gib: float
     ) -> Mapping[str, Any]:
         """Return the stage of the head."""

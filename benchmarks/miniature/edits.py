@@ -69,9 +69,9 @@ class Edit:
         truth = Reading.of(self.after.background, map(ItemReading.of, self.after.items))
         shown = read(image)
         f1 = scene_compared(shown or Reading(), truth).f1
-        return float(shown == truth), f1, np.nan if image is None else self._moved(image)
+        return float(shown == truth), f1, np.nan if image is None else self._move(image)
 
-    def _moved(self, image: Image) -> float:
+    def _move(self, image: Image) -> float:
         kept = [p for p in PLACES if self.before.at(p) == self.after.at(p)]
         old, new = (
             np.asarray(decode(i).resize((SIDE, SIDE)), np.float64)

@@ -282,7 +282,7 @@ def critic_part(scores: RunScores) -> BenchPart:
     board = scores.board
     rows = dict[str, list[str]]()
     for measure in _TAKEN:
-        for system, answers, amount in board.grouped(board.is_answer, ("system",), measure):
+        for system, answers, amount in board.group(board.is_answer, ("system",), measure):
             rows.setdefault(system, [system, f"{answers:,}"]).append(
                 "-" if amount is None else f"{amount / answers:.3g}"
             )

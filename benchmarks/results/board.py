@@ -84,7 +84,7 @@ def outcome_of(outcome: Outcome[Any] | None) -> tuple[OutcomeName, str, str]:
 
 
 def score_value(outcome: Outcome[Score] | None) -> float | None:
-    """Return the score, where there is one; it is a finite number (`admitted`)."""
+    """Return the score, where there is one; it is a finite number (`admit`)."""
     return float(outcome.value.value) if isinstance(outcome, Result) else None
 
 
@@ -137,7 +137,7 @@ class Names(NamedTuple):
         """Return the names that some rows have."""
         return {self.names[code] for code in np.unique(self.codes[where]) if code >= 0}
 
-    def recoded(self, names: Sequence[str]) -> Codes:
+    def recode(self, names: Sequence[str]) -> Codes:
         """Return by row the position of its name in `names`; -1 for others and for none."""
         place = {name: i for i, name in enumerate(names)}
         known = np.array([*(place.get(name, -1) for name in self.names), -1], np.int32)
@@ -265,7 +265,7 @@ class Board:
     def queries(self) -> list[QueryRow]:
         """The queries that have an evaluation, in the order of their first answer."""
         answers = self.is_answer & self.is_complete
-        found = self.grouped(answers, ("query", "category", "field"))
+        found = self.group(answers, ("query", "category", "field"))
         return [QueryRow(*names) for *names, _ in found]
 
     @cached_property
@@ -306,13 +306,13 @@ class Board:
         keys = ((s.name, *group) for s in self.systems for group in self.groups)
         tallies = {key: Counter[tuple[str, str]]() for key in keys}
         columns = ["system", "category", "field", "scorer", "outcome"]
-        counted = self.grouped(self.is_counted, columns)
+        counted = self.group(self.is_counted, columns)
         for system, category, field_name, scorer, outcome, count in counted:
             shown = OutcomeName(outcome).of_scores if scorer else outcome
             tallies[system, category, field_name][scorer or "", shown] = count
         return tallies
 
-    def grouped(
+    def group(
         self, where: Mask, columns: Sequence[str], value: str | None = None
     ) -> Iterator[tuple[Any, ...]]:
         """Yield the different combinations of some columns, the first seen first.
@@ -332,8 +332,8 @@ class Board:
     @cached_property
     def values(self) -> dict[str, Floats]:
         """By scorer (queries, systems): means over repeats, NaN where none is scored."""
-        row = self.column["query"].recoded(self.keys)
-        column = self.column["system"].recoded([s.name for s in self.systems])
+        row = self.column["query"].recode(self.keys)
+        column = self.column["system"].recode([s.name for s in self.systems])
         value = self.table.column("value").to_numpy()
         scored = self.is_score & ~np.isnan(value)
         # A power of two, with which no sum of large scores overflows.
@@ -365,7 +365,7 @@ class Board:
     def images_per_document(self) -> dict[str, float]:
         """Images of one answer on average, by system, failed and skipped ones included."""
         answers = self.is_answer & self.is_complete
-        counted = self.grouped(answers, ["system"], "images")
+        counted = self.group(answers, ["system"], "images")
         return {system: round((images or 0) / n, 4) for system, n, images in counted}
 
     @property

@@ -417,7 +417,7 @@ def criteria_tables(board: Board, scorer: Scorer) -> Iterator[ResultTable]:
     where = board.rulings(scorer.name) & ~board.column["criterion"].is_(RAW)
     columns = ("category", "system", "criterion")
     shares: dict[str, dict[str, dict[str, str]]] = {}
-    for category, system, criterion, n, met in board.grouped(where, columns, "value"):
+    for category, system, criterion, n, met in board.group(where, columns, "value"):
         own = shares.setdefault(category, {}).setdefault(system, {})
         own[criterion] = f"{100 * (met / n):.0f}% n={n}"
     for category, systems in shares.items():
@@ -545,7 +545,7 @@ def spent_table(board: Board) -> ResultTable:
     spent = defaultdict[str, dict[str, float]](dict)
     for name, own in board.spent.items():
         spent[name] |= own
-    discarded = board.grouped(board.is_answer, ("system",), "discarded")
+    discarded = board.group(board.is_answer, ("system",), "discarded")
     for name, images in ((name, images) for name, _, images in discarded if images):
         spent[name]["discarded"] = images
         spent[""]["discarded"] = spent[""].get("discarded", 0.0) + images

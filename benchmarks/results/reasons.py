@@ -96,7 +96,7 @@ def outcome_groups(board: Board) -> dict[Shape, OutcomeGroup]:
     sets = {scorer.name for scorer in board.scorers if scorer.of_sets}
     about = ["system", "scorer", "outcome", "fault", "reason"]
     lost = board.is_counted & ~board.column["outcome"].is_(*VALUED[:2])
-    for system, scorer, name, fault, reason, n in board.grouped(lost, about):
+    for system, scorer, name, fault, reason, n in board.group(lost, about):
         outcome = OutcomeName(name).of_scores if scorer else name
         shape = shape_of(scorer or "", outcome, fault, reason)
         if scorer in sets and reason.endswith(MEMBER):
@@ -105,7 +105,7 @@ def outcome_groups(board: Board) -> dict[Shape, OutcomeGroup]:
         group = OutcomeGroup(scorer or "", outcome, text, Counter())
         groups.setdefault(shape, group).counts[system] += n
     missing = OutcomeGroup("", OutcomeName.MISSING, NOT_MADE, Counter())
-    for system, n in board.grouped(board.is_answer & ~board.is_complete, ["system"]):
+    for system, n in board.group(board.is_answer & ~board.is_complete, ["system"]):
         missing.counts[system] = n
     return groups | {shape_of("", OutcomeName.MISSING, "", NOT_MADE): missing}
 

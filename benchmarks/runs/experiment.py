@@ -145,7 +145,7 @@ class Experiment:
             return ""
         return f"{len(self.samples):,} of {len(self.task.samples):,} queries"
 
-    def limited_to(self, queries: int) -> Experiment:
+    def with_limit(self, queries: int) -> Experiment:
         """Return the same with at most `queries` queries, in the same run directory."""
         values = {"limit": queries, "out": self.config.root}
         config = self.config.model_copy(update=values)

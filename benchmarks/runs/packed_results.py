@@ -134,7 +134,7 @@ class _Copy:
             columns[column] = with_texts(array, self._change_of(column))
         self._note_what_is_shown(name, columns, table)
         if name == "answers":
-            columns["segments"] = self._placed(columns["segments"])
+            columns["segments"] = self._move_images(columns["segments"])
         elif name == "records":
             columns["part"] = self._part(table.column("part").combine_chunks())
             if not self.records:
@@ -174,7 +174,7 @@ class _Copy:
                 self._images.setdefault(image.digest, image)
             self._note_images(value.get("content"))
 
-    def _placed(self, segments: pa.Array) -> pa.Array:
+    def _move_images(self, segments: pa.Array) -> pa.Array:
         """Return the segments of answers, whose images stand where those of the copy do."""
         inner = segments.flatten()
         columns = dict(zip(inner.type.names, inner.flatten(), strict=True))

@@ -166,7 +166,7 @@ class RunPlan:
         @cache
         def limited_to(queries: int) -> RunPlan:
             nonlocal counted
-            made = experiment if queries == most else experiment.limited_to(queries)
+            made = experiment if queries == most else experiment.with_limit(queries)
             part = made.plan.part(shard)
             if queries == most and settled is not None:
                 counts = settled.counts(part, only_scorers=only_scorers)

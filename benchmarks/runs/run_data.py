@@ -491,8 +491,8 @@ class RunData:
         if repeat is not None:
             wanted = wanted & (numbers == repeat)
         rows = np.flatnonzero(wanted)
-        by_system = self.board.column["system"].recoded(self.systems)[rows]
-        by_query = self.board.column["query"].recoded([*self.queries])[rows]
+        by_system = self.board.column["system"].recode(self.systems)[rows]
+        by_query = self.board.column["query"].recode([*self.queries])[rows]
         return Answers(self, rows[np.lexsort((by_query, numbers[rows], by_system))])
 
     def answer(self, query: str, system: str, repeat: int = 1) -> QueryAnswer:

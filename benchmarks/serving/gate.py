@@ -127,7 +127,7 @@ class RequestGate:
 
         try:
             self._check(scope["path"], Headers(scope=scope))
-            await (self._computed if posted else self._app)(scope, receive, seen)
+            await (self._answer if posted else self._app)(scope, receive, seen)
         except RequestRefused as refused:
             if not status:
                 await refused.reply(scope, receive, seen)
@@ -153,7 +153,7 @@ class RequestGate:
             reason = f"the request exceeds the limit of {most / 2**20:g} MiB"
             raise RequestRefused("body_too_large", reason)
 
-    async def _computed(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Have a request answered, unless its client leaves before."""
         read = 0
         watching = None

@@ -356,7 +356,7 @@ class MmieScoreLoop:
         return [self._answer(request) for request in inputs]
 
     def _answer(self, request: Request) -> Outcome[Draft]:
-        images = self._stage.decoded([request])
+        images = self._stage.decode([request])
         prompt = self._stage.prompt(request, images)
         if not isinstance(prompt, JudgePrompt):
             return prompt

@@ -98,13 +98,13 @@ class TokenTimes:
         with ExitStack() as stack:
             for name in ("step", "step_run", "feed", "close"):
                 steps = name.startswith("step")
-                watched = self._watched(getattr(Streams, name), steps=steps)
+                watched = self._watch(getattr(Streams, name), steps=steps)
                 stack.enter_context(patch.object(Streams, name, watched))
-            streamed = self._streamed(GenerationMixin.generate)
+            streamed = self._stream(GenerationMixin.generate)
             stack.enter_context(patch.object(GenerationMixin, "generate", streamed))
             yield
 
-    def _watched(self, method: Callable[..., Any], *, steps: bool) -> Callable[..., Any]:
+    def _watch(self, method: Callable[..., Any], *, steps: bool) -> Callable[..., Any]:
         """A step's ids are known when the loop next feeds, closes or steps."""
 
         def watched(streams: Streams, *arguments: Any, **named: Any) -> Any:
@@ -124,7 +124,7 @@ class TokenTimes:
         for stream in waiting:
             self.arrived(stream)
 
-    def _streamed(self, generate: Callable[..., Any]) -> Callable[..., Any]:
+    def _stream(self, generate: Callable[..., Any]) -> Callable[..., Any]:
         def streamed(model: Any, *arguments: Any, **named: Any) -> Any:
             config = named.get("generation_config") or model.generation_config
             if int(named.get("num_beams") or config.num_beams or 1) > 1:
@@ -184,14 +184,14 @@ class StepTimes:
         draw = Drawer.__call__
 
         def drawn(drawer: Drawer, *arguments: Any) -> Any:
-            with self._observed(drawer):
+            with self._observe(drawer):
                 return draw(drawer, *arguments)
 
         with patch.object(Drawer, "__call__", drawn):
             yield
 
     @contextmanager
-    def _observed(self, drawer: Drawer) -> Iterator[None]:
+    def _observe(self, drawer: Drawer) -> Iterator[None]:
         pipeline = drawer.pipeline
         if _CALLBACK not in inspect.signature(pipeline.__call__).parameters:
             name = type(pipeline).__name__

@@ -235,7 +235,7 @@ def load(
         place,
         rows.found,
         rows.files,
-        queries.prepared(rows, on_progress),
+        queries.prepare(rows, on_progress),
         queries.query,
         queries.group,
         by_columns=rows.about(),
@@ -253,7 +253,7 @@ class _Queries:
     in_table: bool
     """Whether a list can only stand in a text."""
 
-    def prepared(self, rows: FoundRows, on_progress: Progress | None) -> Iterator[FileRow]:
+    def prepare(self, rows: FoundRows, on_progress: Progress | None) -> Iterator[FileRow]:
         """Yield all rows, those of a batch when their images have been checked.
 
         Text, whose rows are small, is gone through for images first.

@@ -101,9 +101,9 @@ class Executor(ABC):
         """Seconds since a watched node last gave a sign; 0 for one that answers."""
         return 0.0 if self.signs is None else self.signs.silent_s(node)
 
-    def outlived(self, node: str, died_at: float) -> bool | None:
+    def has_outlived(self, node: str, died_at: float) -> bool | None:
         """Whether the node lives on after one of its hosts ended; see `NodeWatch`."""
-        return True if self.signs is None else self.signs.outlived(node, died_at)
+        return True if self.signs is None else self.signs.has_outlived(node, died_at)
 
     def close(self) -> None:
         """Watch no node any more."""

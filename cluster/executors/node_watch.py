@@ -66,7 +66,7 @@ class NodeWatch:
             return 0.0
         return self.now() - signs.seen
 
-    def outlived(self, node: str, died_at: float) -> bool | None:
+    def has_outlived(self, node: str, died_at: float) -> bool | None:
         """Whether the node lives on after one of its workers died; None if not yet known.
 
         Args:

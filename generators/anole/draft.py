@@ -163,7 +163,7 @@ class AnoleDraft(InterleavedDraft[AnoleTrack]):
             parts += pieces_of(turn.content)
         return parts
 
-    def _tokenized(self, texts: Sequence[str]) -> list[list[int]]:
+    def _tokenize(self, texts: Sequence[str]) -> list[list[int]]:
         encode = self.language.tokenizer.encode
         return [encode(text, add_special_tokens=False).ids for text in texts]
 
@@ -172,7 +172,7 @@ class AnoleDraft(InterleavedDraft[AnoleTrack]):
         tokens = self.vocabulary.tokens(codes.ravel().tolist())
         return [self.vocabulary.begin_image, *tokens, self.vocabulary.end_image]
 
-    def _penalised(self, prompt: NativePrompt) -> list[int]:
+    def _ids_to_penalise(self, prompt: NativePrompt) -> list[int]:
         """Return every id of the context, image tokens included."""
         return prompt.ids
 

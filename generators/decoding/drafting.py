@@ -211,14 +211,14 @@ class Writing(ABC, Generic[TrackT]):
         self.context = context_of(context, decoder.config.max_position_embeddings)
         """Most tokens of a prompt and its answer."""
 
-    def _encoded(self, pixels: Tensor) -> Tensor:
+    def _encode(self, pixels: Tensor) -> Tensor:
         """Return embeddings (images, positions, width) of pixels (images, 3, ...)."""
         raise NotImplementedError
 
     def embed(self, prompts: Sequence[NativePrompt]) -> list[Tensor]:
         """Return embeddings (positions, width) of each prompt; images are read together."""
         pixels = [pixels for prompt in prompts for pixels in prompt.pixels]
-        images = iter(self._encoded(torch.stack(pixels)) if pixels else ())
+        images = iter(self._encode(torch.stack(pixels)) if pixels else ())
 
         def embedded(piece: list[int] | Tensor) -> Tensor:
             return next(images) if isinstance(piece, Tensor) else self.embeddings(piece)
@@ -256,13 +256,13 @@ class Writing(ABC, Generic[TrackT]):
 
     def _record(self, prompt: NativePrompt, stream: Stream) -> Record[TrackT]:
         seen = None
-        if (ids := self._penalised(prompt)) is not None:
+        if (ids := self._ids_to_penalise(prompt)) is not None:
             seen = torch.zeros(len(self.table), dtype=torch.bool, device=self.device)
             seen[torch.tensor(ids, device=self.device)] = True
         generator = torch.Generator().manual_seed(prompt.seed)
         return Record(self.track(prompt), stream, generator, seen)
 
-    def _penalised(self, prompt: NativePrompt) -> Sequence[int] | None:
+    def _ids_to_penalise(self, prompt: NativePrompt) -> Sequence[int] | None:
         """Return the ids that a repetition penalty applies to at first, if there is one."""
         return None
 
@@ -314,7 +314,7 @@ class InterleavedDraft(Writing[TrackT], Drafting[TrackT]):
         if failure := unanswerable(request, self.settings.is_seeded()):
             return failure
         parts = self._parts(request)
-        texts = self._tokenized([part for part in parts if isinstance(part, str)])
+        texts = self._tokenize([part for part in parts if isinstance(part, str)])
         images = len(parts) - len(texts)
         length = len(self.leading) + sum(map(len, texts)) + images * self.each
         if skip := too_long(length, images, self.each, self.context):
@@ -333,7 +333,7 @@ class InterleavedDraft(Writing[TrackT], Drafting[TrackT]):
         """Return the texts and images of a prompt, in the model's template."""
 
     @abstractmethod
-    def _tokenized(self, texts: Sequence[str]) -> list[list[int]]: ...
+    def _tokenize(self, texts: Sequence[str]) -> list[list[int]]: ...
 
     @abstractmethod
     def _read(self, image: Image) -> list[int] | Tensor:

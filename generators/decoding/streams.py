@@ -52,10 +52,10 @@ class KeyValueRows:
             doubled = min(max(2 * self._columns, 64), self._most_columns)
             self._columns = max(columns, doubled)
         for layer in self._layers:
-            layer[:] = [self._enlarged(old) for old in layer]
+            layer[:] = [self._enlarge(old) for old in layer]
         return True
 
-    def _enlarged(self, old: Tensor) -> Tensor:
+    def _enlarge(self, old: Tensor) -> Tensor:
         rows, heads, columns, size = old.shape
         # Zeros, not uninitialised memory: a masked NaN is still a NaN.
         new = old.new_zeros(self.rows, heads, self._columns, size)
@@ -246,7 +246,7 @@ class Streams:
             self._cache.begin_prefill(rows)
             self._forward(padded, ids)
             return
-        columns = self._aligned(columns)
+        columns = self._align(columns)
         self._reserve(len(self._open), columns)
         self._cache.begin(stored_at, columns, rows)
         self._forward(padded, ids, stored_at)
@@ -276,7 +276,7 @@ class Streams:
     @torch.inference_mode()
     def step(self) -> Tensor:
         """Return hidden states (streams, width) after the last norm, by row."""
-        return self._computed(1)[:, -1]
+        return self._compute(1)[:, -1]
 
     @torch.inference_mode()
     def step_run(self) -> Tensor:
@@ -285,9 +285,9 @@ class Streams:
         That is one token where any stream was fed only one: nothing is padded.
         """
         runs = [len(self._runs.get(stream, ())) for stream in self._open]
-        return self._computed(1 + min(runs))
+        return self._compute(1 + min(runs))
 
-    def _computed(self, tokens: int) -> Tensor:
+    def _compute(self, tokens: int) -> Tensor:
         lengths = [stream.length for stream in self._open]
         longest = max(lengths)
         stored_at = torch.tensor(lengths, device=self._device)[:, None]
@@ -302,7 +302,7 @@ class Streams:
         else:
             if tokens > 1:
                 stored_at = stored_at + torch.arange(tokens, device=self._device)
-            columns = self._aligned(longest + tokens)
+            columns = self._align(longest + tokens)
             self._reserve(len(self._open), columns)
             same = longest if longest == min(lengths) else None
             self._cache.begin(stored_at, columns, same=same)
@@ -312,7 +312,7 @@ class Streams:
             stream.length += tokens
         return hidden
 
-    def _aligned(self, columns: int) -> int:
+    def _align(self, columns: int) -> int:
         """Round up on a GPU, whose fast attention kernels read masks of whole 16 bytes."""
         return _up(columns) if self._device.type == "cuda" else columns
 

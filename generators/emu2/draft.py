@@ -179,4 +179,4 @@ class Emu2Draft(Drafting[Track]):
         return max(beams, key=score)[0]
 
     def _segments(self, track: Track) -> list[Text]:
-        return [Text(self.model.tokens.decoded(track.ids))]
+        return [Text(self.model.tokens.decode(track.ids))]

@@ -191,11 +191,11 @@ class Emu2Checkpoint:
 
     def layout(self, names: Iterable[str]) -> Layout:
         """Return where the parameters `names` of an `Emu2Network` are stored."""
-        return {self.stored_name(name): Place(name) for name in names}
+        return {self.name_in_file(name): Place(name) for name in names}
 
     def stray(self, layers: int) -> list[str]:
         """Return the names of buffers of older transformers that are not needed."""
-        layer = self.stored_name("lm.model.layers.")
+        layer = self.name_in_file("lm.model.layers.")
         return [f"{layer}{i}.self_attn.rotary_emb.inv_freq" for i in range(layers)]
 
     def tokens(self, strip: bool = True) -> Emu2Tokens:
@@ -254,7 +254,7 @@ class Emu2Checkpoint:
         """Read the tensors of the network, under their stored names."""
         return read_stored(self.files)
 
-    def stored_name(self, name: str) -> str:
+    def name_in_file(self, name: str) -> str:
         """Return the stored name of a parameter of ours, or of a prefix."""
         return name if name.startswith("project_") else f"model.{_native_name(name)}"
 
@@ -353,7 +353,7 @@ class NativeEmu2(Emu2Checkpoint):
         width, _, patch, _ = self._shape("visual.patch_embed.proj.weight")
         head_width = published["vision"]["width"] // published["vision"]["heads"]
         part = "chat" if USER in self.tokens().added else "gen"
-        blocks = self.stored_name("visual.blocks.")
+        blocks = self.name_in_file("visual.blocks.")
         inside = (n.removeprefix(blocks) for n in self._shapes if n.startswith(blocks))
         return VisionSize(
             width=width,
@@ -369,7 +369,7 @@ class NativeEmu2(Emu2Checkpoint):
         """Read the tensors of the network."""
         return read_tensors(self._path, self._prefix)
 
-    def stored_name(self, name: str) -> str:
+    def name_in_file(self, name: str) -> str:
         """Return the name; in a file of Gen all begin with `multimodal_encoder.`."""
         return self._prefix + _native_name(name)
 
@@ -390,7 +390,7 @@ class NativeEmu2(Emu2Checkpoint):
         return self._shape("lm.model.embed_tokens.weight")[0]
 
     def _shape(self, name: str) -> tuple[int, ...]:
-        stored_name = self.stored_name(name)
+        stored_name = self.name_in_file(name)
         if stored_name not in self._shapes:
             raise CheckpointError(f"{self._path} lacks {stored_name}")
         return self._shapes[stored_name]
@@ -408,7 +408,7 @@ def _randomise(
     layers = network.lm.model.layers
     network.lm.model.layers = nn.ModuleList()
     randomise(network, device=home, dtype=dtype, seed=_SEED)
-    # `randomised` takes a name with `embed` for an embedding, which has one input.
+    # `randomise` takes a name with `embed` for an embedding, which has one input.
     patches = network.visual.patch_embed.proj.weight
     patches *= patches[0].numel() ** -0.5
     network.lm.model.layers = layers

@@ -110,7 +110,7 @@ class Emu2Tokens(LlamaTokenizer):
         runs = enumerate(self._special.split(text))
         return [Control(run) if i % 2 else run for i, run in runs if run]
 
-    def decoded(self, ids: Sequence[int]) -> str:
+    def decode(self, ids: Sequence[int]) -> str:
         """Return the text of `ids`, special tokens left out."""
         return self.pieces.decode(ids)
 
@@ -240,9 +240,9 @@ class Emu2:
         vectors = self.image_vectors([p for prompt in prompts for p in prompt.pixels])
         ends = list(accumulate((prompt.images for prompt in prompts), initial=0))
         shares = (vectors[a:b] for a, b in pairwise(ends))
-        return [self._embedded(p.ids, v) for p, v in zip(prompts, shares, strict=True)]
+        return [self._embed(p.ids, v) for p, v in zip(prompts, shares, strict=True)]
 
-    def _embedded(self, ids: Sequence[int], vectors: Tensor) -> Tensor:
+    def _embed(self, ids: Sequence[int], vectors: Tensor) -> Tensor:
         embed = self.network.lm.get_input_embeddings()
         input_ids = torch.tensor(list(ids), device=embed.weight.device)
         states: Tensor = embed(input_ids)

@@ -192,9 +192,9 @@ class Emu2Render:
             "negative_pooled_prompt_embeds": free.mean(dim=1),
         }
         outcomes = self.drawer(conditions, [seed for _, _, seed in valid])
-        return [self._checked(outcome) for outcome in outcomes]
+        return [self._check(outcome) for outcome in outcomes]
 
-    def _checked(self, outcome: Outcome[Drawing]) -> Outcome[Drawing]:
+    def _check(self, outcome: Outcome[Drawing]) -> Outcome[Drawing]:
         if self._checker is None or not isinstance(outcome, Result):
             return outcome
         if not self._checker.blocks(outcome.value.pixels):

@@ -162,7 +162,7 @@ class GillDraft(InterleavedDraft[GillTrack]):
     def _parts(self, request: Request) -> list[Piece]:
         return pieces(request.turns, self.settings, self.tokens.voken_names)
 
-    def _tokenized(self, texts: Sequence[str]) -> list[list[int]]:
+    def _tokenize(self, texts: Sequence[str]) -> list[list[int]]:
         """Return ids of each text; the first, or every one, begins with the BOS."""
         ids = [self.tokens.encode(text) for text in texts]
         every = self.settings.always_add_bos
@@ -171,7 +171,7 @@ class GillDraft(InterleavedDraft[GillTrack]):
     def _read(self, image: Image) -> Tensor:
         return self.vision.pixels(image, self.settings.resize)
 
-    def _encoded(self, pixels: Tensor) -> Tensor:
+    def _encode(self, pixels: Tensor) -> Tensor:
         return self.vision(pixels)
 
     def _advance(

@@ -89,14 +89,14 @@ class JanusDraft(InterleavedDraft[LimitedTrack]):
     def _parts(self, request: Request) -> list[Piece]:
         return chat_parts(request.turns, self.settings)
 
-    def _tokenized(self, texts: Sequence[str]) -> list[list[int]]:
+    def _tokenize(self, texts: Sequence[str]) -> list[list[int]]:
         return [self.janus.encoded(text) for text in texts]
 
     def _read(self, image: Image) -> Tensor:
         pixels = self.janus.images(decode(image), return_tensors="pt").pixel_values
         return torch.as_tensor(pixels[0])
 
-    def _encoded(self, pixels: Tensor) -> Tensor:
+    def _encode(self, pixels: Tensor) -> Tensor:
         read = self.janus.model.model.get_image_features(
             pixels.to(self.device, self.dtype), return_dict=True
         )

@@ -185,17 +185,17 @@ class MiniGPT5Draft(InterleavedDraft[MiniGPT5Track]):
     def _parts(self, request: Request) -> list[Piece]:
         return prompt_parts(request, self.settings)
 
-    def _tokenized(self, texts: Sequence[str]) -> list[list[int]]:
+    def _tokenize(self, texts: Sequence[str]) -> list[list[int]]:
         return [self.vocabulary.tokenizer.encode(text) for text in texts]
 
     def _read(self, image: Image) -> Tensor:
         return encoder_pixels(image, self.encoder.side, self.settings.fit)
 
-    def _encoded(self, pixels: Tensor) -> Tensor:
+    def _encode(self, pixels: Tensor) -> Tensor:
         vectors: Tensor = self.encoder(pixels)
         return vectors
 
-    def _penalised(self, prompt: NativePrompt) -> list[int]:
+    def _ids_to_penalise(self, prompt: NativePrompt) -> list[int]:
         """Return upstream's leading id; the penalty applies to what is generated, too."""
         return [self.settings.leading_id]
 

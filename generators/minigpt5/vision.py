@@ -109,9 +109,9 @@ class ImageEncoder(nn.Module):
     def forward(self, pixels: Tensor) -> Tensor:
         """Return vectors (images, queries, width) of pixels (images, 3, side, side)."""
         parts = torch.split(pixels.to(self.query_tokens), _MAX_BATCH)
-        return torch.cat([self._encoded(part) for part in parts])
+        return torch.cat([self._encode(part) for part in parts])
 
-    def _encoded(self, pixels: Tensor) -> Tensor:
+    def _encode(self, pixels: Tensor) -> Tensor:
         features = self.vision_model(pixel_values=pixels).last_hidden_state
         queries = self.query_tokens.expand(len(pixels), -1, -1)
         outputs = self.qformer(query_embeds=queries, encoder_hidden_states=features)

@@ -111,9 +111,11 @@ class VokenRender:
         self.mapper = mapper.eval().requires_grad_(False)
         self._shape = shape
         self.drawer = Drawer(drawing, weights)
-        self._unconditional = None if unconditional is None else self.mapped(unconditional)
+        self._unconditional = (
+            None if unconditional is None else self.map_states(unconditional)
+        )
         required = denoiser_of(self.drawer.pipeline).config.cross_attention_dim
-        width = self.mapped(torch.zeros(shape)).shape[-1]
+        width = self.map_states(torch.zeros(shape)).shape[-1]
         if width != required:
             raise CheckpointError(
                 f"the mapper gives vectors of {width}, but the denoiser of "
@@ -141,14 +143,14 @@ class VokenRender:
 
     def _draw(self, images: Sequence[tuple[Tensor, int]]) -> list[Outcome[Drawing]]:
         states = torch.stack([states for states, _ in images])
-        conditions: dict[str, Any] = {"prompt_embeds": self.mapped(states)}
+        conditions: dict[str, Any] = {"prompt_embeds": self.map_states(states)}
         if self._unconditional is not None:
             negative = self._unconditional.expand(len(images), -1, -1)
             conditions["negative_prompt_embeds"] = negative
         return self.drawer(conditions, [seed for _, seed in images])
 
     @torch.inference_mode()
-    def mapped(self, states: Tensor) -> Tensor:
+    def map_states(self, states: Tensor) -> Tensor:
         """Return embeddings (images, queries, out) of the states of images, or of one."""
         batch = states if states.dim() == 3 else states[None]
         queries = self.mapper.queries

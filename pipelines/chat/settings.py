@@ -191,7 +191,7 @@ class ServerSettings(StageSettings):
         return url if url is None else plain_url(url)
 
     @model_validator(mode="after")
-    def _priced(self) -> Self:
+    def _check_prices(self) -> Self:
         if self.max_cost is not None and not self.prices_tokens:
             raise ValueError(
                 "max_cost needs price_per_million_input and price_per_million_output"

@@ -200,11 +200,11 @@ class KitEndpoint(ChatImagesEndpoint):
     settings_class: ClassVar[type[KitSettings]] = KitSettings
     settings: KitSettings
 
-    def prepared(self, request: Request) -> PreparedCall | Skip | Failure:
+    def prepare(self, request: Request) -> PreparedCall | Skip | Failure:
         """As for every conversation, if the kit has a form for what is asked."""
         if self._form(request) is None:
             return Skip("the model's kit asks for images, and the query for text alone")
-        return super().prepared(request)
+        return super().prepare(request)
 
     def _form(self, request: Request) -> str | None:
         s = self.settings
@@ -216,9 +216,11 @@ class KitEndpoint(ChatImagesEndpoint):
         form = self._form(request)
         if form is None or form == "{text}":
             return messages
-        return [m if m["role"] != "user" else self._formed(m, form) for m in messages]
+        return [
+            m if m["role"] != "user" else self._put_into_form(m, form) for m in messages
+        ]
 
-    def _formed(self, message: Message, form: str) -> Message:
+    def _put_into_form(self, message: Message, form: str) -> Message:
         content = message["content"]
         if isinstance(content, str):
             content = [{"type": "text", "text": content}]

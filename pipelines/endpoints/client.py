@@ -156,13 +156,13 @@ class EndpointClient:
         async with self._slots:
             if self._hopeless is not None:
                 return Failure(self._hopeless, Fault.ENDPOINT, notes=notes)
-            if reason := self._ceiling.exhausted():
+            if reason := self._ceiling.reason_to_stop():
                 return Failure(reason, Fault.BUDGET, notes=notes)
             # What was accepted once will most likely be accepted again.
             most = self.settings.max_attempts if self._answered else _REJECTIONS
             used: dict[str, float] = {}
             try:
-                reply, attempts = await self._tried(attempt, {Meaning.REJECTED: most}, used)
+                reply, attempts = await self._try(attempt, {Meaning.REJECTED: most}, used)
             except ERRORS as error:
                 failure = self._failure(error, notes)
                 spent = self._ceiling.spend(used) if any(used.values()) else {}
@@ -181,16 +181,16 @@ class EndpointClient:
         limits = {Meaning.REJECTED: _REJECTIONS, Meaning.UNREACHABLE: _REJECTIONS}
         used: dict[str, float] = {}
         try:
-            reply, _ = await self._tried(attempt, limits, used)
+            reply, _ = await self._try(attempt, limits, used)
         except ERRORS as error:
             if is_cut_short(error):
                 return
             # An error holds the request, and the request the key.
-            raise EndpointError(self._explained(error)) from None
+            raise EndpointError(self._explain(error)) from None
         if reply is not None:
             self._ceiling.spend(_sum(reply.usage, used))
 
-    async def _tried(
+    async def _try(
         self,
         attempt: Callable[[], Awaitable[T]],
         most_in_a_row: Mapping[Meaning, int],
@@ -239,7 +239,7 @@ class EndpointClient:
         what = meaning(error)
         self._rejected = self._rejected + 1 if what is Meaning.REJECTED else 0
         if what in (Meaning.REJECTED, Meaning.ENDPOINT):
-            reason = self._explained(error)
+            reason = self._explain(error)
             if what is Meaning.ENDPOINT or self._rejected >= _REJECTIONS:
                 self._hopeless = reason
         elif what in _RETRIED:
@@ -250,7 +250,7 @@ class EndpointClient:
             notes = {**notes, "text": error.text}
         return Failure(reason, _FAULTS.get(what, Fault.ENDPOINT), notes=notes)
 
-    def _explained(self, error: Exception) -> str:
+    def _explain(self, error: Exception) -> str:
         s = self.settings
         advice = remedy(error, s, bool(self._key))
         said = describe(error).rstrip(".")
@@ -293,7 +293,7 @@ class UsageCeiling:
         self._cost += cost or 0.0
         return cost
 
-    def exhausted(self) -> str | None:
+    def reason_to_stop(self) -> str | None:
         """Return why no more requests may be sent; None while they may."""
         tokens = self._settings.max_total_tokens
         cost = self._settings.max_cost

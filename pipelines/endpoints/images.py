@@ -107,7 +107,7 @@ class ImagesEndpoint(EndpointStage[ImageRequest, Image]):
         super().continue_from(usage)
         self._accepted = self._accepted or usage.get("images", 0) > 0
 
-    def prepared(self, request: ImageRequest) -> PreparedCall | Failure:
+    def prepare(self, request: ImageRequest) -> PreparedCall | Failure:
         """Return what the server is sent for a request."""
         s = self.settings
         dialect = DIALECTS[self.settings.dialect]
@@ -140,16 +140,16 @@ class ImagesEndpoint(EndpointStage[ImageRequest, Image]):
         """Return the server's reply."""
         form = self._response_format
         try:
-            return await self._drawn(body, form)
+            return await self._draw(body, form)
         except StatusError as error:
             # LiteLLM rejects the field for models whose names do not tell.
             own_choice = form is not None and self.settings.response_format is None
             if not (own_choice and error.status == 400 and "response_format" in str(error)):
                 raise
         self._response_format = None
-        return await self._drawn(body, None)
+        return await self._draw(body, None)
 
-    async def _drawn(self, body: Mapping[str, Any], form: str | None) -> EndpointReply:
+    async def _draw(self, body: Mapping[str, Any], form: str | None) -> EndpointReply:
         own = {} if form is None else {"response_format": form}
         content = await self._client.exchange("/images/generations", {**own, **body})
         read = partial(images_reply, prompt=body["prompt"])
@@ -170,9 +170,9 @@ class ImagesEndpoint(EndpointStage[ImageRequest, Image]):
             reason = f"the image cannot be read: {error}"
             return reply.failure(reason, Fault.ENDPOINT)
         # Decoding megapixels would hold up the loop of all other requests.
-        return await asyncio.to_thread(self._checked, image, reply)
+        return await asyncio.to_thread(self._check, image, reply)
 
-    def _checked(self, image: Image, reply: EndpointReply) -> Outcome[Image]:
+    def _check(self, image: Image, reply: EndpointReply) -> Outcome[Image]:
         """Return the image, with its size; a failure where it is wholly black."""
         pixels = decode(image)
         asked = self.settings.size

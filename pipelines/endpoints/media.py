@@ -173,12 +173,12 @@ class MediaReader:
         if not media.source.isascii() and (wrong := trouble(media.source)) is not None:
             raise MediaError(f"an image's data or address has {wrong}")
         if media.is_remote:
-            data = await self._fetched(media.source)
+            data = await self._fetch(media.source)
         else:
             data = await asyncio.to_thread(decode_embedded, media)
         return await asyncio.to_thread(image_of, data, media.sha256)
 
-    async def _fetched(self, url: str) -> bytes:
+    async def _fetch(self, url: str) -> bytes:
         for _ in range(_ATTEMPTS - 1):
             try:
                 return await self._attempt(url)
@@ -189,7 +189,7 @@ class MediaReader:
     async def _attempt(self, url: str) -> bytes:
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await self._followed(url)
+                return await self._follow(url)
         except TimeoutError:
             reason = f"no image in {self._timeout_s:g} s"
             raise UnreachableImage(f"{_brief_url(url)}: {reason}") from None
@@ -202,7 +202,7 @@ class MediaReader:
                 f"{_brief_url(url)} cannot be fetched: {reason}"
             ) from None
 
-    async def _followed(self, url: str) -> bytes:
+    async def _follow(self, url: str) -> bytes:
         # Proxies of the environment would resolve names themselves, unchecked. The limit is
         # that of the whole attempt.
         tls = certificates(trust_env=False)

@@ -45,7 +45,7 @@ class DrawingSettings(ServerSettings):
     give_up_s: float = unkeyed(1800.0, gt=0)
 
     @model_validator(mode="after")
-    def _priced(self) -> Self:
+    def _check_prices(self) -> Self:
         priced = self.price_per_image is not None or self.prices_tokens
         if self.max_cost is not None and not priced:
             raise ValueError(

@@ -86,7 +86,7 @@ class EndpointStage(ABC, Generic[In, Out]):
             return None
 
     @abstractmethod
-    def prepared(self, request: In) -> PreparedCall | Skip | Failure:
+    def prepare(self, request: In) -> PreparedCall | Skip | Failure:
         """Return what is sent for a request; runs in the caller's thread."""
 
     @abstractmethod
@@ -112,7 +112,7 @@ class EndpointStage(ABC, Generic[In, Out]):
 
     def __call__(self, inputs: Sequence[In]) -> list[Outcome[Out]]:
         """Return one outcome per input; what cannot be answered fails alone."""
-        calls = [self.prepared(request) for request in inputs]
+        calls = [self.prepare(request) for request in inputs]
         return answer_all(calls, lambda ready: self._client.run(self._all(ready)))
 
     async def _all(self, calls: Sequence[PreparedCall]) -> list[Outcome[Out]]:
@@ -158,7 +158,7 @@ class ConversationEndpoint(EndpointStage[Request, Draft]):
             return None
         return request.seed % _LARGEST_SEED
 
-    def prepared(self, request: Request) -> PreparedCall | Skip | Failure:
+    def prepare(self, request: Request) -> PreparedCall | Skip | Failure:
         """Return what the API is sent for a request, or why it cannot be sent."""
         if skip := too_many_images(request, self.settings.max_images):
             return skip

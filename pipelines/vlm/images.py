@@ -52,9 +52,9 @@ class GeneratedImages:
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
         """Return one image per request; a request that cannot be drawn fails alone."""
-        return answer_all([prompt_and_seed(request, "") for request in inputs], self._drawn)
+        return answer_all([prompt_and_seed(request, "") for request in inputs], self._draw)
 
-    def _drawn(self, pairs: Sequence[tuple[str, int]]) -> list[Outcome[Drawing]]:
+    def _draw(self, pairs: Sequence[tuple[str, int]]) -> list[Outcome[Drawing]]:
         drawer = self.drawer
         prompts = [p + drawer.suffix for p, _ in pairs]
         seeds = [s for _, s in pairs]

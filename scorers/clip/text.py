@@ -77,13 +77,13 @@ class ClipText:
                 f"for text in a context of {self._context}"
             )
         fits = len(tokens) <= room
-        bodies = [tokens[:room]] if fits or prefix is None else self._packed(text, room)
+        bodies = [tokens[:room]] if fits or prefix is None else self._pack(text, room)
         start = self._tokenizer.sot_token_id
         end = self._tokenizer.eot_token_id
         windows = tuple((start, *before, *body, end) for body in bodies)
         return TextWindows(windows, len(tokens), not fits and prefix is None)
 
-    def _packed(self, text: str, room: int) -> list[list[int]]:
+    def _pack(self, text: str, room: int) -> list[list[int]]:
         """As many whole pieces to a window as fit."""
         bodies: list[list[int]] = [[]]
         for piece in self._pieces(text, room):

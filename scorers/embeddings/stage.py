@@ -68,7 +68,7 @@ class Embed:
         self._decoders = ThreadPoolExecutor(config.decoders, "decode")
         sizes = config.forward_size, config.remembered
         self._images = Memo[str, Image, Features | ImageError](self._seen, *sizes)
-        self._texts = Memo[TokenIds, TokenIds, Features](self._encoded, *sizes)
+        self._texts = Memo[TokenIds, TokenIds, Features](self._encode, *sizes)
 
     @staticmethod
     def load(config: Any, weights: Weights) -> Encoder:
@@ -115,7 +115,7 @@ class Embed:
         with torch.inference_mode():
             return _plain(self.encoder.encode(batch))
 
-    def _encoded(self, windows: list[TokenIds]) -> list[Features]:
+    def _encode(self, windows: list[TokenIds]) -> list[Features]:
         assert self.encoder.texts is not None
         with torch.inference_mode():
             return list(_plain(self.encoder.texts.encode(windows)))

@@ -88,7 +88,7 @@ class MmieScore:
         A prompt that fills the model's positions is skipped; a request without content
         or with an unreadable image fails.
         """
-        decoded = self.decoded(inputs)
+        decoded = self.decode(inputs)
 
         def answer(ready: list[JudgePrompt]) -> Iterable[Result[Draft] | Failure]:
             limits = [prompt.budget.reply for prompt in ready]
@@ -97,7 +97,7 @@ class MmieScore:
 
         return answer_all([self.prompt(request, decoded) for request in inputs], answer)
 
-    def decoded(self, inputs: Iterable[Request]) -> DecodedImages:
+    def decode(self, inputs: Iterable[Request]) -> DecodedImages:
         """Return the images of requests; decoding starts at once."""
         return DecodedImages(inputs, self._threads)
 

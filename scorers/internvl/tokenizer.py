@@ -109,7 +109,7 @@ class PhiTokenizer(LlamaTokenizer):
         self._legacy = config.get("legacy") is not False
         proto = model if self._legacy else model + _NO_DUMMY_PREFIX
         super().__init__(LlamaPieces.parsed(proto, "tokenizer.model"), added)
-        self._chunk = functools.lru_cache(_REMEMBERED_TEXTS)(self._encoded)
+        self._chunk = functools.lru_cache(_REMEMBERED_TEXTS)(self._encode)
         self._name_of = {token.id: token.name for token in self.added.values()}
         roles = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
         named = [config.get(role, default) for role, default in roles.items()]
@@ -145,7 +145,7 @@ class PhiTokenizer(LlamaTokenizer):
         """Return ids of a text between control tokens; answers to a question share most."""
         return list(self._chunk(text))
 
-    def _encoded(self, text: str) -> list[int]:
+    def _encode(self, text: str) -> list[int]:
         if self._legacy:
             return super().chunk(text)
         text = text.replace(_SPACE, " ")

@@ -227,9 +227,9 @@ class Squeezed:
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Image]]:
         """Return one outcome for each image."""
-        return [self._squeezed(request) for request in inputs]
+        return [self._squeeze(request) for request in inputs]
 
-    def _squeezed(self, request: ImageRequest) -> Outcome[Image]:
+    def _squeeze(self, request: ImageRequest) -> Outcome[Image]:
         from PIL import Image as Pillow
 
         (image,) = (s for s in request.context if isinstance(s, Image))

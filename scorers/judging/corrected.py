@@ -80,10 +80,10 @@ class Pages:
             if isinstance(segment, Text):
                 segments.append(Text(self._neutral(segment.text).rstrip("\n") + "\n"))
             else:
-                segments += self._numbered(segment)
+                segments += self._number(segment)
         return join_texts(segments) or (Text(f"{NOTHING}\n"),)
 
-    def _numbered(self, image: Image) -> Content:
+    def _number(self, image: Image) -> Content:
         number = self.shown + self.left_out
         if self.shown == self.limit:
             self.left_out += 1

@@ -155,7 +155,7 @@ class CriteriaJudge(QuestionsJudge[bool]):
         criteria = criteria_of(query)
         if self.official and any(about == WHOLE for about, _ in criteria):
             return NotApplicable("the released program knows none about a whole answer")
-        ask = self._as_released if self.official else self._corrected
+        ask = self._as_released if self.official else self._ask_corrected
         asked = [Question(c[0], ask(query, document, *c)) for c in criteria]
         replies = yield from self.readings(query, asked)
         if not isinstance(replies, Readings):
@@ -199,7 +199,7 @@ class CriteriaJudge(QuestionsJudge[bool]):
 
     # ---------------------------------------------------------------------- questions
 
-    def _corrected(
+    def _ask_corrected(
         self, query: Query, document: Document, about: About, criterion: str
     ) -> tuple[Turn, ...]:
         closed = query.field == CLOSED

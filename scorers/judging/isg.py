@@ -227,7 +227,7 @@ class IsgJudge(QuestionsJudge[Any]):
                 return Unread(f"a reply cannot be read: {reason}")
             texts = [replies.values[i] for i in range(len(asked))]
             return self._as_released(query, texts[: len(about_images)], texts)
-        return self._corrected(about_images or about_blocks, replies)
+        return self._ask_corrected(about_images or about_blocks, replies)
 
     def read_reply(self, reply: str) -> Any:
         """Return the verdict; in official mode the reply itself."""
@@ -290,7 +290,9 @@ class IsgJudge(QuestionsJudge[Any]):
             return Unread(f"the released summary ends at the reply {own[0][:200]!r}")
         return self._result(value)
 
-    def _corrected(self, asked: Sequence[_Item], replies: Readings[Any]) -> Outcome[Score]:
+    def _ask_corrected(
+        self, asked: Sequence[_Item], replies: Readings[Any]
+    ) -> Outcome[Score]:
         verdicts = dict(replies.values)
         if self.level == "holistic":
             if not verdicts:

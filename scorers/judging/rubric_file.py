@@ -91,7 +91,7 @@ class RubricText:
     def _paths(self) -> list[str]:
         return [*_pictures(self.content)]
 
-    def located(self, place: Place, problem: str) -> str:
+    def locate(self, place: Place, problem: str) -> str:
         """Return a problem with its file and line: `mine.toml line 7: ...`."""
         return f"{self.path.name} line {line_of(self.text, place)}: {problem}"
 

@@ -299,10 +299,10 @@ def read_user_rubric(text: RubricText) -> ReadRubric:
         rubric = UserRubric.model_validate(_with_scales(text.content))
     except ValidationError as error:
         told = [
-            text.located(e["loc"], _problem(UserRubric, text, e)) for e in error.errors()
+            text.locate(e["loc"], _problem(UserRubric, text, e)) for e in error.errors()
         ]
         raise UsageError("\n".join(dict.fromkeys(told))) from None
-    if problems := [text.located(place, told) for place, told in _problems(rubric)]:
+    if problems := [text.locate(place, told) for place, told in _problems(rubric)]:
         raise UsageError("\n".join(problems))
     # The file's own criteria, then what categories say otherwise.
     usual = _category(text, rubric, None, ())
@@ -430,7 +430,7 @@ def _category(
             examples.append(_example(text, example, criteria))
         except PlaitError as error:
             where = (*at, "examples", number)
-            raise UsageError(text.located(where, str(error))) from None
+            raise UsageError(text.locate(where, str(error))) from None
     return CategoryRubric(
         task=(said.task or rubric.task or WORDING["users"]["task"]).strip(),
         show=said.show or rubric.show or DEFAULT_SHOWN,

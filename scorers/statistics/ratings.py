@@ -228,7 +228,7 @@ class PairedModel:
         self.escape = np.zeros(self.x.shape[1])
         """(columns,) a direction in which the likelihood of all games never falls."""
         if self.x.shape[1]:
-            wins, losses = self._summed(self.weight)
+            wins, losses = self._sum(self.weight)
             self.start = self._maximum(wins, losses)
             self.escape = _escape(self._outcomes(wins, losses), self.start, self.escape)
 
@@ -240,7 +240,7 @@ class PairedModel:
         systems = len(self.systems)
         if not self.x.shape[1]:
             return np.zeros(0)
-        wins, losses = self._summed(weight)
+        wins, losses = self._sum(weight)
         coefficients = self._maximum(wins, losses)
         outcomes = self._outcomes(wins, losses)
         escaping = _runs(outcomes, _escape(outcomes, coefficients, self.escape))
@@ -279,7 +279,7 @@ class PairedModel:
                 effects.append(name)
         return x, effects
 
-    def _summed(self, weight: Floats) -> tuple[Floats, Floats]:
+    def _sum(self, weight: Floats) -> tuple[Floats, Floats]:
         n = len(self.rows)
         score = self.score
         wins = np.bincount(self.row, weight * score, n).astype(np.float64)

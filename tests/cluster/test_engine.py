@@ -325,9 +325,9 @@ def test_all_stages_count_towards_one_ceiling() -> None:
     spending = Spending(3.0)
     spending.count_receipt(paid_lvlm(), receipt(cost=2.0))
     spending.count_receipt(painter(), receipt(images=1))
-    assert spending.exhausted() is None
+    assert spending.reason_to_stop() is None
     spending.count_receipt(painter(1), receipt(cost=1.0))
-    assert spending.exhausted() is not None
+    assert spending.reason_to_stop() is not None
     paid = [spending.is_paid(spec) for spec in (paid_lvlm(), painter(1), painter())]
     assert paid == [True, True, False]
 
@@ -335,11 +335,11 @@ def test_all_stages_count_towards_one_ceiling() -> None:
 def test_no_ceiling_is_kept_where_a_server_does_not_say_what_was_used() -> None:
     spending, without = Spending(3.0), Spending(None)
     spending.count_receipt(paid_lvlm(), Receipt("done"))  # a request that failed
-    assert spending.exhausted() is None
+    assert spending.reason_to_stop() is None
     for each in (spending, without):
         each.count_receipt(paid_lvlm(), receipt())
-    assert "the server of writer" in str(spending.exhausted())
-    assert without.exhausted() is None
+    assert "the server of writer" in str(spending.reason_to_stop())
+    assert without.reason_to_stop() is None
 
 
 def test_nothing_is_sent_once_the_budget_is_reached_until_it_is_raised(

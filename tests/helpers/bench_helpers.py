@@ -36,9 +36,9 @@ class Editor:
     def __init__(self, *, weights: str = "tiny", **_: Any) -> None: ...
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Any]]:
-        return [Result(Drawing(self._drawn(request))) for request in inputs]
+        return [Result(Drawing(self._draw(request))) for request in inputs]
 
-    def _drawn(self, request: ImageRequest) -> Any:
+    def _draw(self, request: ImageRequest) -> Any:
         told = read_text(request.prompt or "")
         assert isinstance(told, TextReading)
         shown = told.scenes[-1]
@@ -77,9 +77,9 @@ class Painter:
         self.defect = defect
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Any]]:
-        return [Result(Drawing(self._drawn(request))) for request in inputs]
+        return [Result(Drawing(self._draw(request))) for request in inputs]
 
-    def _drawn(self, request: ImageRequest) -> Any:
+    def _draw(self, request: ImageRequest) -> Any:
         reading = read_text(request.prompt or "")
         assert isinstance(reading, TextReading)
         scene = reading.scenes[-1].scene

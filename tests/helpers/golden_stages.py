@@ -79,9 +79,9 @@ class Pencil:
         pass
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
-        return [self._drawn(request) for request in inputs]
+        return [self._draw(request) for request in inputs]
 
-    def _drawn(self, request: ImageRequest) -> Outcome[Drawing]:
+    def _draw(self, request: ImageRequest) -> Outcome[Drawing]:
         if "!blank" in (request.prompt or ""):
             return Failure("will not draw this", Fault.REFUSED)
         return Result(Drawing(scribble(request.seed or 0, self.tint)))

@@ -196,7 +196,7 @@ class _Rows:
         part = np.full(len(whole), -1)
         part[answers_and_scores:] = np.arange(len(parts))
         scorers = [scorer.name for scorer in self.results.scorers]
-        scorer = Names.of(whole, "scorer").recoded(scorers)
+        scorer = Names.of(whole, "scorer").recode(scorers)
         order = pa.array(np.lexsort((part, scorer, *self._position(whole)[::-1])))
         columns = []
         # Each column is let go of before the next is ordered.
@@ -209,8 +209,8 @@ class _Rows:
         systems = [system.name for system in self.results.systems]
         return (
             table.column("repeat").to_numpy(),
-            Names.of(table, "query").recoded([*self.results.heads]),
-            Names.of(table, "system").recoded(systems),
+            Names.of(table, "query").recode([*self.results.heads]),
+            Names.of(table, "system").recode(systems),
         )
 
     def _answers(self) -> pa.Table:
@@ -244,7 +244,7 @@ class _Rows:
 
     def _of_systems(self, table: pa.Table) -> dict[str, pa.Array]:
         systems = self.results.systems
-        at = Names.of(table, "system").recoded([s.name for s in systems])
+        at = Names.of(table, "system").recode([s.name for s in systems])
         parts = [composition_of(system) for system in systems]
         return {
             name: _texts_at([part[i] for part in parts], at)
@@ -253,7 +253,7 @@ class _Rows:
 
     def _of_queries(self, table: pa.Table) -> dict[str, pa.Array]:
         heads = self.results.heads
-        at = Names.of(table, "query").recoded([*heads])
+        at = Names.of(table, "query").recode([*heads])
         return {
             name: _texts_at([group[i] for group in heads.values()], at)
             for i, name in enumerate(("category", "field"))

@@ -242,18 +242,18 @@ class RunResults(ResultTables):
         told: dict[str, Any] = {}
         for job in row["jobs"] if notes else ():
             if self.stages[job["stage"]].kind is Kind.SCORE:
-                told |= self._noted(job)
+                told |= self._note(job)
         return Result(Score(row["value"], detail), notes=told)
 
     def _notes(self, jobs: Sequence[Row]) -> dict[str, Any]:
         """Return what the records of an answer noted, by their stages' names."""
         notes: dict[str, Any] = {}
         for job in jobs:
-            if noted := self._noted(job):
+            if noted := self._note(job):
                 notes.setdefault(self.stages[job["stage"]].name, []).append(noted)
         return notes
 
-    def _noted(self, job: Row) -> dict[str, Any]:
+    def _note(self, job: Row) -> dict[str, Any]:
         record = self.record(job)
         if record is None or record.outcome != OutcomeName.DONE:
             return {}

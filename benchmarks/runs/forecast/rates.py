@@ -108,7 +108,7 @@ class Batches:
     """Sums over all records."""
 
     @classmethod
-    def pooled(cls, parts: Iterable[Batches]) -> Batches:
+    def pool(cls, parts: Iterable[Batches]) -> Batches:
         """Return the batches of several runs together."""
         records, seconds, usage = zip(
             *((p.records, p.seconds, p.usage) for p in parts), strict=True
@@ -119,7 +119,7 @@ class Batches:
             usage=_sums(usage),
         )
 
-    def predicted(self, new: float) -> FigureRange | None:
+    def predict(self, new: float) -> FigureRange | None:
         """Return seconds per record over `new` further batches; None without any.
 
         The range is a 90 % prediction interval of the mean from the spread between
@@ -345,7 +345,7 @@ class Sources:
         )
         measured = (b for run in runs if (b := run.batches(spec)))
         if pooled := list(islice(measured, _MOST_POOLED)):
-            known = Batches.pooled(pooled)
+            known = Batches.pool(pooled)
             each = {n: used / known.records.sum() for n, used in known.usage.items()}
             exact = {name: FigureRange.exact(used) for name, used in each.items()}
             rates = replace(rates, usage=exact)
@@ -357,11 +357,11 @@ class Sources:
         if not timed:
             return rates
         first, *others = timed
-        together = Batches.pooled(timed.values())
+        together = Batches.pool(timed.values())
         more = f" and {len(others)} more" if others else ""
         return replace(
             rates,
-            seconds=together.predicted(new / max(spec.placement.batch_size, 1)),
+            seconds=together.predict(new / max(spec.placement.batch_size, 1)),
             origin=origin,
             other_work=other,
             detail=f"{together.records.sum():,.0f} records of {first}{more}",

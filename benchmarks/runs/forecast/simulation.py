@@ -134,12 +134,12 @@ class _Expected:
         drawing = (s for other in self.plan.systems for s in other.stages[1:])
         if any(spec.digest == stage.digest for stage in drawing):
             if system not in self._images:
-                self._images[system] = self._drawn(own)
+                self._images[system] = self._draw(own)
             return self._images[system]
         scorers = [r for r in self.plan.scorers if spec.digest in _digests(r.stages)]
         return self._judged(spec, own, scorers) if scorers else _ALL
 
-    def _drawn(self, system: System) -> Share:
+    def _draw(self, system: System) -> Share:
         """Return the share of the images that answers may hold."""
         tries = 1 if system.review is None else system.review.tries
         redrawn = (1 + tries) / (2 * tries)

@@ -169,7 +169,7 @@ class ContentReader:
         if is_data_url(text) or is_base64(text):
             return self.kept.add(from_base64(text, what))
         if is_url(text):
-            return self._fetched(text)
+            return self._fetch(text)
         if len(text) > _LONGEST_PATH:
             raise RowError(Rule.UNDECODABLE, f"{what} is no image: {brief(text, 40)}")
         return self._folder_of(text).image(text)
@@ -192,7 +192,7 @@ class ContentReader:
                 return folder
         return self.folders[0]
 
-    def _fetched(self, url: str) -> Image:
+    def _fetch(self, url: str) -> Image:
         """Return the image at a URL, which is fetched once for all commands."""
         from plait.pipelines.endpoints.media import MediaError
 
@@ -247,7 +247,7 @@ class ContentReader:
 
     def _try_to_fetch(self, url: str) -> None:
         try:
-            self._fetched(url)
+            self._fetch(url)
         except RowError:
             return  # and told where the row is read
 

@@ -365,18 +365,18 @@ class Rows:
 
     def __iter__(self) -> Iterator[Any]:
         """Yield each row."""
-        return (row for _, row in self._placed())
+        return (row for _, row in self._with_places())
 
     def lines(self) -> Iterator[int]:
         """Yield the line, from 1, at which each row begins."""
         line = 1
         before = 0
-        for at, _ in self._placed():
+        for at, _ in self._with_places():
             line += self.text.count("\n", before, at)
             before = at
             yield line
 
-    def _placed(self) -> Iterator[tuple[int, Any]]:
+    def _with_places(self) -> Iterator[tuple[int, Any]]:
         """Yield each row with its place in the text."""
         begin = _BEGIN.match(self.text)
         if begin is None:

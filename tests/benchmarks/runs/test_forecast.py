@@ -93,14 +93,14 @@ def batches(*seconds: float, records: int = 1) -> Batches:
 def test_the_range_is_a_prediction_interval_within_what_was_measured() -> None:
     few = batches(1.0, 3.0, 3.0, 3.0, 5.0)
     half = stats.t.ppf(0.95, 4) * 2**0.5 / 5**0.5
-    span = few.predicted(10**9)
+    span = few.predict(10**9)
     assert (span.low, span.high) == pytest.approx((3 - half, 3 + half))
-    assert few.predicted(5).high - 3 == pytest.approx(min(2.0, half * 2**0.5))
-    two = batches(4.0, 8.0, records=4).predicted(1)
+    assert few.predict(5).high - 3 == pytest.approx(min(2.0, half * 2**0.5))
+    two = batches(4.0, 8.0, records=4).predict(1)
     assert (two.low, two.mean, two.high) == (1.0, 1.5, 2.0)
-    alone = batches(3.0, records=2).predicted(5)
+    alone = batches(3.0, records=2).predict(5)
     assert (alone.low, alone.mean, alone.high) == (1.5, 1.5, 1.5)
-    assert batches().predicted(1) is None
+    assert batches().predict(1) is None
 
 
 def test_rates_are_read_from_the_run_itself(runs: Path) -> None:

@@ -125,7 +125,7 @@ def test_a_prompt_has_no_template():
     prompt = stage.prompt(Request((*turns, turn("assistant", " A bird", smooth())), 1))
     assert prompt.shown == "A red\nWhat?\n A bird<image>"
     pieces = ("A red", "\n", "What?", "\n", " A bird")
-    text = [i for ids in stage._tokenized(pieces) for i in ids]
+    text = [i for ids in stage._tokenize(pieces) for i in ids]
     assert prompt.ids[: 1 + len(text)] == [v.bos, *text]
     first, *codes, last = prompt.ids[1 + len(text) :]
     assert (first, last, len(codes)) == (v.begin_image, v.end_image, 64)

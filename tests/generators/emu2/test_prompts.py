@@ -201,7 +201,7 @@ def test_text_does_not_mean_an_image():
     marks = ["[IMG]", "[/IMG]", "<image>", "[gIMG]", "[PAD]"]
     ids = T.encoded([f"a {' '.join(marks)} b", FIRST], 2)
     assert [ids.count(T[m]) for m in marks] == [1, 1, 2, 0, 0]
-    assert T.decoded(ids) == f"a {' '.join(marks)} b"
+    assert T.decode(ids) == f"a {' '.join(marks)} b"
 
 
 def test_special_tokens_may_be_spelt_out_and_are_not_written_out():
@@ -209,7 +209,7 @@ def test_special_tokens_may_be_spelt_out_and_are_not_written_out():
     named = ["<s>", "<grounding>", "<phrase>", "</phrase>", "<patch_index_0256>"]
     assert [i for i in ids if i not in piece("a bird")] == [T[n] for n in named]
     unspoken = (T[n] for n in ("[USER]", "</s>", "<image>", "[PAD]", "<unk>"))
-    assert T.decoded([*ids, *unspoken]) == "a bird"
+    assert T.decode([*ids, *unspoken]) == "a bird"
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=40), st.integers(0, 3))
@@ -220,7 +220,7 @@ def test_any_text_is_encoded_and_read_back(text, images):
     assert max(ids) < T.rows
     plain = "[" not in text and "<" not in text and "\0" not in text
     if plain and "\u2581" not in text:
-        assert T.decoded(ids).strip() == text.strip()
+        assert T.decode(ids).strip() == text.strip()
 
 
 def test_the_longest_name_wins():

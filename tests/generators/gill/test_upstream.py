@@ -105,7 +105,7 @@ def test_states_are_those_of_the_uncached_program(run, arrays, draft):
 
 def test_conditioning(arrays, render):
     states = np.stack([arrays[f"states_{c}_2"][0] for c in range(4)])
-    ours = render.mapped(torch.from_numpy(states)).numpy()
+    ours = render.map_states(torch.from_numpy(states)).numpy()
     expected = np.stack([arrays[f"cond_{c}"] for c in range(4)])
     assert np.abs(ours - expected).max() < 1e-4
 

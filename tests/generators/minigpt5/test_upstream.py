@@ -104,9 +104,9 @@ def test_answers_have_the_same_ids_states_and_text(run, arrays, answered):
 def test_conditioning_and_pixels(case, arrays, answered, render):
     """From question to image with the same noise, and the unconditional branch."""
     run, question = map(int, case.split("_"))
-    ours = render(run).mapped(torch.from_numpy(arrays[f"states_{case}"][0]))[0]
+    ours = render(run).map_states(torch.from_numpy(arrays[f"states_{case}"][0]))[0]
     np.testing.assert_allclose(ours, arrays[f"matrix_{case}"], atol=1e-5)
-    free = render(run).mapped(torch.zeros(8, upstream.WIDTH))[0]
+    free = render(run).map_states(torch.zeros(8, upstream.WIDTH))[0]
     np.testing.assert_allclose(free, arrays[f"free_{case}"], atol=1e-5)
     states = torch.stack(answered(run)[2][question].images[0])
     request = ImageRequest(payload=pack(states=states), seed=upstream.NOISE_SEED)

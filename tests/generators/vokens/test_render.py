@@ -59,7 +59,7 @@ def pixels_by_hand(stage: VokenRender, index: int, **conditions) -> np.ndarray:
     """The pipeline called as its own documentation says."""
     generator = torch.Generator().manual_seed(5)
     with torch.inference_mode():
-        embeddings = stage.mapped(states(index))
+        embeddings = stage.map_states(states(index))
         image = stage.drawer.pipeline(
             prompt_embeds=embeddings,
             generator=generator,
@@ -84,7 +84,7 @@ def test_guidance_leads_away_from_the_negative_prompt():
 def test_guidance_leads_away_from_states_of_the_models_own():
     stage = render(guided=True)
     ours = pixels(stage([request(1)])[0])
-    away = stage.mapped(torch.zeros(SHAPE))
+    away = stage.map_states(torch.zeros(SHAPE))
     assert abs(ours - pixels_by_hand(stage, 1, negative_prompt_embeds=away)).max() <= 1
     assert abs(ours - pixels(render()([request(1)])[0])).max() > 3
     with pytest.raises(ValueError, match="negative_prompt"):

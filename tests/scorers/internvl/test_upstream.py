@@ -83,7 +83,7 @@ def test_features(stage, i):
 @models
 @pytest.mark.parametrize("r", range(len(REQUESTS)))
 def test_prompts_first_scores_and_ids(stage, r):
-    pictures = stage.decoded([REQUESTS[r]])
+    pictures = stage.decode([REQUESTS[r]])
     prompt = stage.prompt(REQUESTS[r], pictures)
     assert list(prompt.ids) == ARRAYS[f"prompt{r}"].tolist()
     (inputs,) = stage.embedded([prompt], pictures)
