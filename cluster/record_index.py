@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from plait.cluster.memory import release_memory
 from plait.generators.base import Fault
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -29,6 +30,9 @@ _ONE_BUCKET_ROWS = 1 << 17
 """With no more records, they are all in one bucket."""
 _STAGED_ROWS = 1 << 20
 """Rows that are read before they are spread over the buckets."""
+_RELEASED_EVERY = 16
+"""Buckets that are sorted before memory is released. What was added to one lies between
+what was added to others: the holes that it leaves are too small for sorted arrays."""
 _LEAST_RECENT = 100_000
 _RECENT_SHARE = 256
 """Records that were added one by one are few: this part of all, but for the least."""
@@ -378,6 +382,8 @@ class RecordIndex:
                 found = self._sort(bucket, added)
                 rivals += [found] if found is not None else []
             self._added[bucket] = []
+            if bucket % _RELEASED_EVERY == _RELEASED_EVERY - 1:
+                release_memory()
         self._note_size()
         if rivals:
             self._choose(rivals, weigh)

@@ -10,7 +10,6 @@ written, each in its own thread; only the stage itself is never entered twice at
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import hashlib
 import os
@@ -29,6 +28,7 @@ import pyarrow as pa
 
 from plait.cluster.energy import EnergyMeter
 from plait.cluster.loading import error_text, from_own_code, load_stage, stage_fault
+from plait.cluster.memory import release_memory
 from plait.cluster.parts import Committer
 from plait.cluster.records import Item, RecordRow, encode, rows_of
 from plait.cluster.server_process import ServerProcess, bypass_proxies, log_path
@@ -354,8 +354,7 @@ class Worker:
         gc.collect()  # models refer to themselves
         if not gc.get_freeze_count():
             gc.freeze()  # libraries stay, and the next collection need not search them
-        with contextlib.suppress(AttributeError, OSError):
-            ctypes.CDLL(None).malloc_trim(0)  # of glibc; others trim by themselves
+        release_memory()
 
     def close(self) -> None:
         """End the stage's own server, if it has one, and wait until it has ended."""
