@@ -1,11 +1,17 @@
-"""Names of modules from before plait was one package."""
+"""Names that users' code may still have: of modules, and of what READMEs show."""
 
 from __future__ import annotations
 
 import ast
+import importlib
 import linecache
 import traceback
+import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
+
+from plait.generators.errors import PlaitWarning
 
 ROOMS = ("generators", "pipelines", "scorers", "cluster", "benchmarks")
 """Once packages of their own; now in `plait`."""
@@ -14,6 +20,23 @@ ROOMS = ("generators", "pipelines", "scorers", "cluster", "benchmarks")
 def current_name(target: str) -> str:
     """Return `module:Class` of a stage of plait, as an older run names it, as it is now."""
     return f"plait.{target}" if target.partition(".")[0] in ROOMS else target
+
+
+def former_names(module: str, current: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a module whose names `current` maps former ones to.
+
+    Who uses a former one is warned of what to write; it goes with version 0.3.
+    """
+
+    def find(name: str) -> Any:
+        if name not in current:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        new = current[name]
+        told = f"{module}.{name} is now called {new}, and has only that name from 0.3 on"
+        warnings.warn(told, PlaitWarning, stacklevel=2)
+        return getattr(importlib.import_module(module), new)
+
+    return find
 
 
 def import_to_write(error: ModuleNotFoundError) -> str | None:

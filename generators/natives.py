@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from plait.generators.base import Weights, WeightsName
 from plait.generators.catalogue import Named, by_name
 from plait.generators.errors import UsageError
+from plait.generators.former import former_names
 from plait.generators.mini.resolve import as_mini, mini_settings
 from plait.generators.names import unknown, with_overrides
 from plait.generators.rounds import Rounds, compose
@@ -97,3 +98,6 @@ def part_overrides(
             raise UsageError(f"{where}.{name} must hold settings, not {own!r}")
         parts[name] = common | dict(own)
     return parts
+
+
+__getattr__ = former_names(__name__, {"assembled": "assemble"})

@@ -382,12 +382,16 @@ class _Reading:
     def commitments(self) -> list[_Commitment]:
         """Return what the text commits to, in its order, once for each place."""
         found: dict[int, _Commitment] = {}
-        for letters in (*self._cued(), *self._lines(), *self._iter_called_right()):
+        for letters in (
+            *self._iter_after_cue(),
+            *self._lines(),
+            *self._iter_called_right(),
+        ):
             said = self._commitment(letters)
             if said is not None:
                 found.setdefault(said.start, said)
         if not found:
-            return list(filter(None, map(self._commitment, self._describe())))
+            return list(filter(None, map(self._commitment, self._iter_at_end())))
         apart: list[_Commitment] = []
         for start in sorted(found):
             if not apart or start >= apart[-1].end:
@@ -431,7 +435,7 @@ class _Reading:
 
     # ------------------------------------------------------------------ where to look
 
-    def _cued(self) -> Iterator[_Letters]:
+    def _iter_after_cue(self) -> Iterator[_Letters]:
         """Letters after a cue."""
         for cue in _STATED.finditer(self.text):
             letters = self._letters_after(cue)
@@ -493,7 +497,7 @@ class _Reading:
             if ticked or _RIGHT.match(self.text, letters.end):
                 yield letters
 
-    def _describe(self) -> Iterator[_Letters]:
+    def _iter_at_end(self) -> Iterator[_Letters]:
         """What is said at the end, if nothing else was.
 
         An option of a list is named again in the last line, or the last sentence says what

@@ -36,6 +36,7 @@ from plait.generators.document import (
     parts_of,
     replace_parts,
 )
+from plait.generators.former import former_names
 from plait.generators.names import unknown
 from plait.generators.spool import Spool
 from plait.generators.system import Prompter, System, Variant
@@ -389,3 +390,6 @@ def system_of_writer(name: str, task: TaskSet) -> System:
     if name not in valid:
         raise unknown(f"published answers of {task.name}", name, valid)
     return System(name=name, draft=None, answers=valid[name], lvlm=name[len(PREFIX) :])
+
+
+__getattr__ = former_names(__name__, {"gathered": "gather"})

@@ -17,6 +17,7 @@ from plait.generators.base import (
     outcome_name,
 )
 from plait.generators.document import Turn
+from plait.generators.former import former_names
 from plait.scorers.features import Style
 from plait.scorers.statistics.estimate import Estimate
 
@@ -264,3 +265,6 @@ def pair_rows(
         for (first, second), games in pairs.items()
         for part, group, members in groups(games)
     ]
+
+
+__getattr__ = former_names(__name__, {"counted": "count_games"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 from paths import CHECKOUT, SOURCE
 
 import plait
-from plait.generators.errors import UsageError
+from plait.generators.errors import PlaitWarning, UsageError
 from plait.generators.former import ROOMS, current_name
 
 PACKAGE = SOURCE / "plait"
@@ -215,3 +216,21 @@ def test_a_module_that_imports_a_former_package_is_told_what_to_write(
 def test_stages_of_former_runs_have_todays_names() -> None:
     assert current_name("generators.anole.draft:AnoleDraft").startswith("plait.generators.")
     assert current_name("mine:Echo") == "mine:Echo"
+
+
+@pytest.mark.parametrize(
+    ("module", "former", "name"),
+    [
+        ("plait.benchmarks.tasks.published", "gathered", "gather"),
+        ("plait.generators.natives", "assembled", "assemble"),
+        ("plait.scorers.pairwise.games", "counted", "count_games"),
+    ],
+)
+def test_a_former_name_of_a_readme_works_with_a_warning(
+    module: str, former: str, name: str
+) -> None:
+    found = importlib.import_module(module)
+    with pytest.warns(PlaitWarning, match=name):
+        assert getattr(found, former) is getattr(found, name)
+    with pytest.raises(AttributeError, match="nothing_like_it"):
+        found.nothing_like_it  # noqa: B018
