@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from plait.generators.base import (
     Walk,
     outcome_name,
 )
+from plait.generators.document import Query
 from plait.generators.system import System
 from plait.scorers.base import Scorer
 
@@ -74,118 +75,152 @@ def count(plan: Plan, store: Store, *, only_scorers: bool = False) -> list[Stage
 
     With `only_scorers`, only the jobs that judge documents which are there already.
     """
-    counts = {s.digest: StageCount(s) for s in plan.stages}
-    # Sixteen bytes a key: sets of a million keys for each stage would take gigabytes.
-    missing: dict[str, bytearray] = defaultdict(bytearray)
-    existing: dict[tuple[str, str], bytearray] = defaultdict(bytearray)
-    final = final_lookup(store)
-
-    def counted(job: Job) -> Outcome[Any] | None:
-        outcome = final(job)
-        stage = job.spec.digest
-        counts[stage].requests += 1
-        if outcome is None:
-            missing[stage].extend(bytes.fromhex(job.key))
-        else:
-            existing[stage, outcome_name(outcome)].extend(bytes.fromhex(job.key))
-        return outcome
-
-    waiting = Counter[tuple[tuple[str, ...], int, int, tuple[int, ...]]]()
-    """Queries whose answers wait, by systems, drafts to come, the stage that is waited for,
-    and the jobs in a round of each scorer."""
+    counting = _Counting(plan, final_lookup(store))
+    # Systems whose first question is the same wait for the same record.
     opening_alike = defaultdict[tuple[Any, ...], list[System]](list)
     for system in plan.systems:
         opening_alike[system.opening, system.rounds].append(system)
     for repeat, sample in product(range(plan.repeats), plan.samples):
-        if (query := plan.query(sample)) is None:
+        query = plan.query(sample)
+        if query is None:
             continue
-        turns = len(query.openings)
-        images = max((s.max_images * s.rounds * turns for s in plan.systems), default=0)
-        jobs = tuple(scorer.jobs(query, images) for scorer in plan.scorers)
+        jobs = counting.jobs_of_scorers(query)
         for alike in opening_alike.values():
             for i, system in enumerate(alike):
                 steps: list[list[Job]] = []
                 answer = noting(plan.answer(system, sample, repeat), steps)
-                outcome = read(answer, final if only_scorers else counted)
+                lookup = counting.final if only_scorers else counting.look_up
+                outcome = read(answer, lookup)
                 if isinstance(outcome, Result):
                     for scorer, most in zip(plan.scorers, jobs, strict=True):
                         walk = plan.judging(scorer, sample, outcome.value)
-                        _count_walk(walk, scorer, counted, counts, most)
+                        counting.count_judgement(walk, scorer, most)
                 elif isinstance(outcome, Pending) and not only_scorers:
                     at_first = len(steps) == 1
-                    names = tuple(s.name for s in (alike[i:] if at_first else [system]))
-                    counts[outcome.jobs[0].spec.digest].requests += len(names) - 1
-                    drafts = system.rounds * len(query.openings) - 1
-                    if system.review is None:  # whose critic may be the drafting stage
-                        drafts -= _times(system.stages[0], steps) - 1
-                    waiting[
-                        names, drafts, _place_in_chain(system.stages, outcome), jobs
-                    ] += 1
-                    if at_first:  # the others wait for the same record
+                    waiting = alike[i:] if at_first else [system]
+                    counting.note_waiting(waiting, query, outcome, steps, jobs)
+                    if at_first:
                         break
-    for system in plan.systems:
-        for (names, drafts, reached, jobs), answers in waiting.items():
-            if system.name in names:
-                _count_later(plan, system, drafts, reached, answers, jobs, counts)
+    counting.bound_waiting()
     for comparison in plan.comparisons:
-        _count_walk(comparison.walk(), comparison, counted, counts)
-    for (stage, name), keys in existing.items():
-        counts[stage].existing[name] = _count_distinct(keys)
-    for stage, tally in counts.items():
-        tally.distinct = tally.done + _count_distinct(missing[stage])
-    return list(counts.values())
+        counting.count_judgement(comparison.walk(), comparison)
+    return counting.stages()
+
+
+class _Waiting(NamedTuple):
+    """Answers that wait alike."""
+
+    systems: tuple[str, ...]
+    drafts: int
+    """To come after the one that each is at."""
+    reached: int
+    """Position of the stage that is waited for."""
+    jobs: tuple[int, ...]
+    """In a round of each scorer, at most."""
+
+
+class _Counting:
+    """Counts the jobs of a plan by stage."""
+
+    def __init__(self, plan: Plan, final: Lookup) -> None:
+        self.final = final
+        self._plan = plan
+        self._counts = {stage.digest: StageCount(stage) for stage in plan.stages}
+        # Sixteen bytes a key: sets of a million keys for each stage would take gigabytes.
+        self._missing: dict[str, bytearray] = defaultdict(bytearray)
+        self._existing: dict[tuple[str, str], bytearray] = defaultdict(bytearray)
+        self._waiting = Counter[_Waiting]()
+
+    def look_up(self, job: Job) -> Outcome[Any] | None:
+        """Return the outcome of a job that is final, and count the job."""
+        outcome = self.final(job)
+        stage = job.spec.digest
+        self._counts[stage].requests += 1
+        if outcome is None:
+            self._missing[stage].extend(bytes.fromhex(job.key))
+        else:
+            name = outcome_name(outcome)
+            self._existing[stage, name].extend(bytes.fromhex(job.key))
+        return outcome
+
+    def jobs_of_scorers(self, query: Query) -> tuple[int, ...]:
+        """Return how many jobs a round of each scorer has at most, for an answer."""
+        turns = len(query.openings)
+        images = 0
+        for system in self._plan.systems:
+            images = max(images, system.max_images * system.rounds * turns)
+        return tuple(scorer.jobs(query, images) for scorer in self._plan.scorers)
+
+    def note_waiting(
+        self,
+        systems: Sequence[System],
+        query: Query,
+        pending: Pending,
+        steps: Sequence[list[Job]],
+        jobs: tuple[int, ...],
+    ) -> None:
+        """Note that the answers of `systems` wait, of which the first has been walked."""
+        first = systems[0]
+        # The record that is waited for is asked for by each of them.
+        self._counts[pending.jobs[0].spec.digest].requests += len(systems) - 1
+        drafts = first.rounds * len(query.openings) - 1
+        if first.review is None:  # whose critic may be the drafting stage
+            drafts -= _times(first.stages[0], steps) - 1
+        names = tuple(system.name for system in systems)
+        reached = _place_in_chain(first.stages, pending)
+        self._waiting[_Waiting(names, drafts, reached, jobs)] += 1
+
+    def count_judgement(
+        self, walk: Walk[Any], judge: Scorer | PlanItem, jobs: int = 1
+    ) -> None:
+        """Count the jobs of one judgement, and bound those behind the first missing one.
+
+        A round has so many `jobs` at most.
+        """
+        steps: list[list[Job]] = []
+        outcome = read(noting(walk, steps), self.look_up)
+        if isinstance(outcome, Pending):
+            reached = _place_in_chain(judge.stages, outcome)
+            left = judge.rounds - _times(judge.stages[0], steps)
+            for i, stage in enumerate(judge.stages):
+                feeder = judge.stages[max(i - 1, 0)].digest
+                later = jobs * (left + (i > reached))
+                self._counts[stage.digest].add_later(later, "", feeder)
+
+    def bound_waiting(self) -> None:
+        """Bound the jobs behind those that answers wait for."""
+        for system in self._plan.systems:
+            for waiting, answers in self._waiting.items():
+                if system.name in waiting.systems:
+                    self._bound(system, waiting, answers)
+
+    def _bound(self, system: System, waiting: _Waiting, answers: int) -> None:
+        tries = 1 if system.review is None else system.review.tries
+        for i, stage in enumerate(system.stages):
+            follows = i > waiting.reached or (system.asks_again and i > 0)
+            draws = i > 0 or system.draft is None
+            each = system.max_images * tries if draws else 1
+            feeder = system.stages[i - 1].digest
+            later = answers * (waiting.drafts + follows) * each
+            self._counts[stage.digest].add_later(later, system.name, feeder)
+        for scorer, each in zip(self._plan.scorers, waiting.jobs, strict=True):
+            later = answers * scorer.rounds * each
+            for feeder_stage, stage in pairwise((system.stages[-1], *scorer.stages)):
+                tally = self._counts[stage.digest]
+                tally.add_later(later, system.name, feeder_stage.digest)
+
+    def stages(self) -> list[StageCount]:
+        """Return what was counted, each key once."""
+        for (stage, name), keys in self._existing.items():
+            self._counts[stage].existing[name] = _count_distinct(keys)
+        for stage, tally in self._counts.items():
+            tally.distinct = tally.done + _count_distinct(self._missing[stage])
+        return list(self._counts.values())
 
 
 def _count_distinct(keys: bytearray) -> int:
     """Return how many of the keys, of 16 bytes each, are different."""
     return int(np.unique(np.frombuffer(keys, "S16")).size)
-
-
-def _count_walk(
-    walk: Walk[Any],
-    judge: Scorer | PlanItem,
-    lookup: Lookup,
-    counts: dict[str, StageCount],
-    jobs: int = 1,
-) -> None:
-    """Count the jobs of one judgement, and bound those behind the first missing one.
-
-    A round has so many `jobs` at most.
-    """
-    steps: list[list[Job]] = []
-    outcome = read(noting(walk, steps), lookup)
-    if isinstance(outcome, Pending):
-        reached = _place_in_chain(judge.stages, outcome)
-        left = judge.rounds - _times(judge.stages[0], steps)
-        for i, stage in enumerate(judge.stages):
-            feeder = judge.stages[max(i - 1, 0)].digest
-            counts[stage.digest].add_later(jobs * (left + (i > reached)), "", feeder)
-
-
-def _count_later(
-    plan: Plan,
-    system: System,
-    drafts: int,
-    reached: int,
-    answers: int,
-    jobs: Sequence[int],
-    counts: dict[str, StageCount],
-) -> None:
-    """Bound the jobs after the stage at `reached`, for which `answers` of a system wait.
-
-    Each has so many `drafts` to come after the one it is at, and so many `jobs` in a round
-    of each scorer.
-    """
-    tries = 1 if system.review is None else system.review.tries
-    for i, stage in enumerate(system.stages):
-        left = drafts + (i > reached or (system.asks_again and i > 0))
-        each = system.max_images * tries if i > 0 or system.draft is None else 1
-        feeder = system.stages[i - 1].digest
-        counts[stage.digest].add_later(answers * left * each, system.name, feeder)
-    for scorer, each in zip(plan.scorers, jobs, strict=True):
-        most = answers * scorer.rounds * each
-        for feeder_stage, stage in pairwise((system.stages[-1], *scorer.stages)):
-            counts[stage.digest].add_later(most, system.name, feeder_stage.digest)
 
 
 def _place_in_chain(chain: Sequence[StageSpec], pending: Pending) -> int:
@@ -195,7 +230,10 @@ def _place_in_chain(chain: Sequence[StageSpec], pending: Pending) -> int:
 
 def _times(stage: StageSpec, steps: Sequence[list[Job]]) -> int:
     """In how many steps of a walk `stage` had a job."""
-    return sum(any(j.spec.digest == stage.digest for j in jobs) for jobs in steps)
+    times = 0
+    for jobs in steps:
+        times += any(job.spec.digest == stage.digest for job in jobs)
+    return times
 
 
 def totals_of(outcomes: Iterable[Evaluation | ItemOutcome | Pending]) -> dict[str, int]:

@@ -7,10 +7,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import replace
 from functools import lru_cache
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Any
 
 import numpy as np
@@ -93,25 +101,28 @@ def leaderboard(board: Board) -> list[dict[str, Any]]:
     weights category means by the published counts, as the paper's AVG does (MMIE, Tables
     1, 3 and 4); `avg_micro` is the mean over all scored queries.
     """
-    why = count_reasons(missing_values(board), [s.name for s in board.systems])
+    reasons = count_reasons(missing_values(board), [s.name for s in board.systems])
     scores = {s.name: _scores(board, s) for s in board.scorers}
-    rows: list[dict[str, Any]] = [
-        {
+    rows: list[dict[str, Any]] = []
+    for i, system in enumerate(board.systems):
+        row: dict[str, Any] = {
             "system": system.name,
             "weights": weights_of(system),
             "n": board.n,
             "repeats": board.rounds,
-            **_counts(board, system.name, board.groups, scores, board.answers),
-            **board.mark_of(system.name),
-            "scores": {name: own[i] for name, own in scores.items()},
         }
-        for i, system in enumerate(board.systems)
-    ]
-    places = (placing(rows, scorer) for scorer in board.scorers)
-    known = (place for place in places if any(place(row) < math.inf for row in rows))
-    if (place := next(known, None)) is not None:
-        rows.sort(key=place)
-    return [row | {"reasons": why[row["system"]]} for row in rows]
+        row |= _counts(board, system.name, board.groups, scores, board.answers)
+        row |= board.mark_of(system.name)
+        row["scores"] = {scorer: by_system[i] for scorer, by_system in scores.items()}
+        rows.append(row)
+    for scorer in board.scorers:
+        place = placing(rows, scorer)
+        if any(place(row) < math.inf for row in rows):
+            rows.sort(key=place)
+            break
+    for row in rows:
+        row["reasons"] = reasons[row["system"]]
+    return rows
 
 
 @lru_cache(maxsize=2)
@@ -121,20 +132,17 @@ def differences(board: Board) -> list[dict[str, Any]]:
     Of every two systems and each scorer that has values of single documents.
     """
     names = [system.name for system in board.systems]
-    return [
-        {
-            "scorer": s.name,
-            "a": a,
-            "b": b,
-            **mean_difference(x, y, s.scale).as_json("mean"),
-        }
-        | {"scale": s.scale, "direction": s.direction, **board.mark}
-        for s in board.scorers
-        if not s.of_sets
-        for (a, x), (b, y) in combinations(
-            zip(names, board.values[s.name].T, strict=True), 2
-        )
-    ]
+    rows = []
+    for scorer in board.scorers:
+        if scorer.of_sets:
+            continue
+        by_system = zip(names, board.values[scorer.name].T, strict=True)
+        for (a, values_of_a), (b, values_of_b) in combinations(by_system, 2):
+            difference = mean_difference(values_of_a, values_of_b, scorer.scale)
+            row = {"scorer": scorer.name, "a": a, "b": b, **difference.as_json("mean")}
+            row |= {"scale": scorer.scale, "direction": scorer.direction, **board.mark}
+            rows.append(row)
+    return rows
 
 
 def headline(rows: Sequence[LeaderboardRow], scorer: str) -> str:
@@ -161,10 +169,13 @@ def placing(
 
 
 def _scores(board: Board, scorer: Scorer) -> list[dict[str, Any]]:
-    given: dict[str, set[str]] = {category: set() for category in board.category_names}
+    """Return every mean of one scorer, by system."""
+    outcomes: dict[str, set[str]] = {category: set() for category in board.category_names}
     for (_, category, _), tally in board.tallies.items():
-        given[category] |= {name for of, name in tally if of == scorer.name}
-    silent = {c for c, names in given.items() if names == {OutcomeName.NOT_APPLICABLE}}
+        outcomes[category] |= {outcome for name, outcome in tally if name == scorer.name}
+    # Categories that a scorer does not apply to count in no average.
+    nothing_applies = {OutcomeName.NOT_APPLICABLE}
+    silent = {c for c, found in outcomes.items() if found == nothing_applies}
     fixed = _fixed_means(board, scorer, [c for c in board.categories if c not in silent])
     micro = _part(board, scorer, [*board.groups], (), board.answers)
     if scorer.of_sets:
@@ -173,25 +184,28 @@ def _scores(board: Board, scorer: Scorer) -> list[dict[str, Any]]:
         whole = [Estimate(None, reason="a figure of all images alone")] * len(figures)
         fixed = _cells(board, scorer, [*board.groups], whole)
     people = [figure.as_json for figure in agreement_of(scorer, board.agreement)]
-    categories, fields = (
-        {name: _part(board, scorer, board.groups_of(name, i), silent) for name in names}
-        for i, names in enumerate((board.category_names, board.field_names))
-    )
-    return [
-        {
-            "scale": scorer.scale,
-            "direction": scorer.direction,
-            **({"manner": scorer.manner} if scorer.manner else {}),
-            **({"agreement": people} if people else {}),
-            **_as_released(board, scorer, system.name),
-            FIXED: fixed[i],
-            MICRO: micro[i],
-            "categories": {name: cells[i] for name, cells in categories.items()},
-            "fields": {name: cells[i] for name, cells in fields.items()},
-            **_criteria(board, scorer, system.name),
-        }
-        for i, system in enumerate(board.systems)
-    ]
+    categories = {
+        name: _part(board, scorer, board.groups_of(name), silent)
+        for name in board.category_names
+    }
+    fields = {
+        name: _part(board, scorer, board.groups_of(name, 1), silent)
+        for name in board.field_names
+    }
+    rows = []
+    for i, system in enumerate(board.systems):
+        row: dict[str, Any] = {"scale": scorer.scale, "direction": scorer.direction}
+        if scorer.manner:
+            row["manner"] = scorer.manner
+        if people:
+            row["agreement"] = people
+        row |= _as_released(board, scorer, system.name)
+        row |= {FIXED: fixed[i], MICRO: micro[i]}
+        row["categories"] = {name: cells[i] for name, cells in categories.items()}
+        row["fields"] = {name: cells[i] for name, cells in fields.items()}
+        row |= _criteria(board, scorer, system.name)
+        rows.append(row)
+    return rows
 
 
 def _criteria(board: Board, scorer: Scorer, system: str) -> dict[str, Any]:
@@ -225,20 +239,24 @@ def _fixed_means(
     board: Board, scorer: Scorer, categories: Sequence[str]
 ) -> list[dict[str, Any]]:
     """Return category means under the published weights; none while one is empty."""
-    groups = {c: board.groups_of(c) for c in categories}
-    values = {c: board.values[scorer.name][board.rows_of(groups[c])] for c in categories}
+    groups: list[Group] = []
+    values = {}
+    for category in categories:
+        own = board.groups_of(category)
+        groups += own
+        values[category] = board.values[scorer.name][board.rows_of(own)]
     means = []
     for i in range(len(board.systems)):
         strata = [Stratum(c, board.categories[c], own[:, i]) for c, own in values.items()]
-        reason = "the task set publishes no number of queries per category"
-        ends = ends_of(scorer.scale)
-        estimate = (
-            stratified_mean(strata, ends) if strata else Estimate(None, reason=reason)
-        )
+        if strata:
+            estimate = stratified_mean(strata, ends_of(scorer.scale))
+        else:
+            reason = "the task set publishes no number of queries per category"
+            estimate = Estimate(None, reason=reason)
         if empty := [s.name for s in strata if np.isnan(s.values).all()]:
             estimate = replace(estimate, reason=f"no scored query in {', '.join(empty)}")
         means.append(estimate)
-    return _cells(board, scorer, [g for own in groups.values() for g in own], means)
+    return _cells(board, scorer, groups, means)
 
 
 def _cells(
@@ -287,8 +305,10 @@ def _counts(
     planned = asked if planned is None else planned
     counts = {str(name): tally["", name] for name in DOCUMENT_OUTCOMES}
     counts["missing"] = planned - sum(counts.values())
-    names = (name.of_scores for name in SCORE_OUTCOMES)
-    judged = {name: sum(tally[s, name] for s in scorers) for name in names}
+    judged = dict[str, int]()
+    for outcome in SCORE_OUTCOMES:
+        name = outcome.of_scores
+        judged[name] = sum(tally[scorer, name] for scorer in scorers)
     return {"planned": planned} | counts | judged
 
 
@@ -323,9 +343,13 @@ def _mean_column(
 
 def _table(title: str, columns: Iterable[Column], notes: Sequence[str] = ()) -> ResultTable:
     """Return a table of columns; those of means only where there is one."""
-    shown = (c for c in columns if c[0].direction is None or any(e.span for e in c[1]))
-    heads, cells = zip(*shown, strict=True)
-    return ResultTable.of(title, heads, zip(*cells, strict=True), notes)
+    heads = []
+    cells_of_columns = []
+    for head, cells in columns:
+        if head.direction is None or any(cell.span for cell in cells):
+            heads.append(head)
+            cells_of_columns.append(cells)
+    return ResultTable.of(title, heads, zip(*cells_of_columns, strict=True), notes)
 
 
 def rank(board: Board, scorer: Scorer | None = None) -> list[dict[str, Any]]:
@@ -347,12 +371,13 @@ def scorer_table(board: Board, scorer: Scorer) -> ResultTable:
     columns += [_mean_column(AVERAGES[a], scorer, rows, a) for a in AVERAGES]
     columns += _categories(scorer, rows)
     columns += _count_columns([s[MICRO] for s in scores])
-    missing = [
-        f"{row['system']}, {AVERAGES[a]}: {s[a]['reason']}"
-        for row, s in zip(rows, scores, strict=True)
-        for a in AVERAGES
-        if "reason" in s[a] and (a == MICRO or any(own[a]["n"] for own in scores))
-    ]
+    # Nobody misses the average by fixed weights where no system has it.
+    missed = [a for a in AVERAGES if a == MICRO or any(own[a]["n"] for own in scores)]
+    missing = []
+    for row, own in zip(rows, scores, strict=True):
+        for average in missed:
+            if (reason := own[average].get("reason")) is not None:
+                missing.append(f"{row['system']}, {AVERAGES[average]}: {reason}")
     title = f"{scorer.name} ({scorer.scale}, {scorer.direction} is better)"
     return _table(title, columns, missing)
 
@@ -365,8 +390,12 @@ def _categories(
 
 
 def _count_columns(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
-    shown = (k for k in HEADINGS if k in ("planned", "done") or any(row[k] for row in rows))
-    return [_texts(HEADINGS[k], (row[k] for row in rows)) for k in shown]
+    columns = []
+    for name, heading in HEADINGS.items():
+        counts = [row[name] for row in rows]
+        if name in ("planned", "done") or any(counts):
+            columns.append(_texts(heading, counts))
+    return columns
 
 
 def ranking_table(board: Board, scorer: Scorer) -> ResultTable:
@@ -379,12 +408,19 @@ def ranking_table(board: Board, scorer: Scorer) -> ResultTable:
     average = headline(rows, scorer.name)
     place = placing(rows, scorer)
     places = [math.inf if is_reference(row["system"]) else place(row) for row in rows]
-    ranks = ("" if p == math.inf else 1 + sum(q < p for q in places) for p in places)
+    ranks = [_rank_of(place, places) for place in places]
     columns = [_texts("#", ranks, numeric=True), _systems(rows)]
     columns += _categories(scorer, rows)
     columns.append(_mean_column(AVERAGES[average], scorer, rows, average))
     about = f"{scorer.name} ({scorer.scale}, {scorer.direction} is better)"
     return _table(f"{about}, {board.title}", columns)
+
+
+def _rank_of(place: float, places: Sequence[float]) -> str:
+    """Return how many are before a place, and 1; nothing for one without a value."""
+    if place == math.inf:
+        return ""
+    return str(1 + sum(other < place for other in places))
 
 
 def field_table(board: Board, scorer: Scorer) -> ResultTable:
@@ -395,13 +431,15 @@ def field_table(board: Board, scorer: Scorer) -> ResultTable:
 
 def table_as_released(board: Board, scorer: Scorer) -> ResultTable | None:
     """Return raw scores as the released scorer prints them; None where none is printed."""
-    scores = {r["system"]: r["scores"][scorer.name] for r in rank(board, scorer)}
-    printed = {n: own["as_released"] for n, own in scores.items() if "as_released" in own}
-    lines = [
-        [system, *("-" if cell is None else str(cell) for cell in cells.values())]
-        for system, cells in printed.items()
-    ]
-    head = ["system", *(name for cells in [*printed.values()][:1] for name in cells)]
+    head: list[str] = []
+    lines = []
+    for row in rank(board, scorer):
+        released = row["scores"][scorer.name].get("as_released")
+        if released is None:
+            continue
+        head = head or ["system", *released]
+        values = ["-" if value is None else str(value) for value in released.values()]
+        lines.append([row["system"], *values])
     return ResultTable.of("As released", head, lines) if lines else None
 
 
@@ -421,11 +459,23 @@ def criteria_tables(board: Board, scorer: Scorer) -> Iterator[ResultTable]:
         own = shares.setdefault(category, {}).setdefault(system, {})
         own[criterion] = f"{100 * (met / n):.0f}% n={n}"
     for category, systems in shares.items():
-        criteria = dict.fromkeys(name for own in systems.values() for name in own)
-        order = sorted(criteria, key=PENALTY.__eq__)
-        names = (r["system"] for r in rank(board, scorer) if r["system"] in systems)
-        lines = [[name, *(systems[name].get(c, "-") for c in order)] for name in names]
-        yield ResultTable.of(f"{category}, by criterion", ["system", *order], lines)
+        criteria = _criteria_in_order(systems)
+        lines = []
+        for name in _ranked_names(board, scorer, systems):
+            lines.append([name, *(systems[name].get(c, "-") for c in criteria)])
+        yield ResultTable.of(f"{category}, by criterion", ["system", *criteria], lines)
+
+
+def _criteria_in_order(systems: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the criteria of any system as they come, the penalty last."""
+    criteria = dict.fromkeys(chain.from_iterable(systems.values()))
+    return sorted(criteria, key=PENALTY.__eq__)
+
+
+def _ranked_names(board: Board, scorer: Scorer, among: Container[str]) -> list[str]:
+    """Return systems in the order of the leaderboard by a scorer."""
+    names = [row["system"] for row in rank(board, scorer)]
+    return [name for name in names if name in among]
 
 
 @lru_cache(maxsize=8)
@@ -454,12 +504,11 @@ def _criterion_mean_tables(board: Board, scorer: Scorer) -> Iterator[ResultTable
     if len(means) == 2:  # all queries are of one category
         means = {"": means[""]}
     for category, systems in means.items():
-        criteria = dict.fromkeys(name for own in systems.values() for name in own)
-        order = sorted(criteria, key=PENALTY.__eq__)
-        scales = {c: board.criterion_scales.get((scorer.name, c), "") for c in order}
+        criteria = _criteria_in_order(systems)
+        scales = {c: board.criterion_scales.get((scorer.name, c), "") for c in criteria}
         head = [f"{c} ({scale})" if bounds(scale) else c for c, scale in scales.items()]
         lines: list[list[str | TableCell]] = []
-        for name in (r["system"] for r in rank(board, scorer) if r["system"] in systems):
+        for name in _ranked_names(board, scorer, systems):
             cells = [
                 TableCell.of(
                     systems[name].get(c, Estimate(None)), NumberForm.of(scale), counted=True
@@ -474,10 +523,12 @@ def _criterion_mean_tables(board: Board, scorer: Scorer) -> Iterator[ResultTable
 def pairs_table(board: Board, scorer: str) -> ResultTable | None:
     """Return the paired differences of one scorer; None for a single system."""
     lines = []
-    for p in (p for p in differences(board) if p["scorer"] == scorer):
-        form = NumberForm.of(p["scale"], signed=True)
-        ends = form.interval(p["ci95"]) or p.get("reason", "")
-        lines.append([p["a"], p["b"], form.number(p["mean"]), ends, str(p["n"])])
+    for pair in differences(board):
+        if pair["scorer"] == scorer:
+            form = NumberForm.of(pair["scale"], signed=True)
+            mean = form.number(pair["mean"])
+            ends = form.interval(pair["ci95"]) or pair.get("reason", "")
+            lines.append([pair["a"], pair["b"], mean, ends, str(pair["n"])])
     head = ["a", "b", "a - b", "95% interval", "n"]
     return ResultTable.of("Paired differences", head, lines) if lines else None
 
@@ -485,11 +536,13 @@ def pairs_table(board: Board, scorer: str) -> ResultTable | None:
 def controls_table(board: Board) -> ResultTable | None:
     """Return every scorer against every control; None where there is no control."""
     lines: list[list[str | TableCell]] = []
-    for c in checks(board):
-        form, signed = (NumberForm.of(c.scale, signed=s) for s in (False, True))
-        means = (TableCell.of(e, form, counted=True) for e in (c.truth, c.made))
-        apart = TableCell.of(c.difference, signed, counted=True)
-        lines.append([c.scorer, c.control, *means, apart, c.order])
+    for check in checks(board):
+        form = NumberForm.of(check.scale)
+        truth = TableCell.of(check.truth, form, counted=True)
+        made = TableCell.of(check.made, form, counted=True)
+        signed = NumberForm.of(check.scale, signed=True)
+        apart = TableCell.of(check.difference, signed, counted=True)
+        lines.append([check.scorer, check.control, truth, made, apart, check.order])
     head = ["scorer", "control", "ground truth", "control's mean", "difference", "order"]
     return ResultTable.of("Controls", head, lines) if lines else None
 
@@ -517,18 +570,26 @@ def settings_table(stages: Sequence[StageSpec]) -> ResultTable:
 
 def outcomes_table(board: Board) -> ResultTable:
     """Return why answers and judgements have no value; on the page, counts lead to them."""
-    groups = [*enumerate(outcome_groups(board).values())]
-    groups = sorted(groups, key=lambda one: -one[1].counts.total())
+    numbered = [*enumerate(outcome_groups(board).values())]
+    numbered.sort(key=lambda pair: -pair[1].counts.total())
     names = [s.name for s in board.systems]
-    shown = [n for n in names if any(group.counts[n] for _, group in groups)]
+    affected = Counter[str]()
+    for _, group in numbered:
+        affected.update(group.counts)
+    shown = [name for name in names if affected[name]]
     lines = []
-    for i, group in (one for one in groups if one[1].counts):
-        link, count = f"#outcome={i}", group.counts
-        own = ((count[n], f"{link}&system={names.index(n)}") for n in shown)
-        cells = [TableCell(f"{n:,}" if n else "", link=to) for n, to in own]
-        total = TableCell(f"{count.total():,}", link=link)
-        outcome = group.outcome
-        words = (group.scorer or "answers", outcome.replace("_", " "), group.reason)
+    for number, group in numbered:
+        if not group.counts:
+            continue
+        link = f"#outcome={number}"
+        cells = []
+        for name in shown:
+            count = group.counts[name]
+            to = f"{link}&system={names.index(name)}"
+            cells.append(TableCell(f"{count:,}" if count else "", link=to))
+        total = TableCell(f"{group.counts.total():,}", link=link)
+        outcome = group.outcome.replace("_", " ")
+        words = (group.scorer or "answers", outcome, group.reason)
         lines.append([*map(TableCell, words), total, *cells])
     counts = (TableColumn(name, numeric=True) for name in ("all", *shown))
     head: list[str | TableColumn] = ["of", "outcome", "reason", *counts]
@@ -546,15 +607,19 @@ def spent_table(board: Board) -> ResultTable:
     for name, own in board.spent.items():
         spent[name] |= own
     discarded = board.group(board.is_answer, ("system",), "discarded")
-    for name, images in ((name, images) for name, _, images in discarded if images):
-        spent[name]["discarded"] = images
-        spent[""]["discarded"] = spent[""].get("discarded", 0.0) + images
-    measures = [m for m in _SPENT if any(own.get(m) for own in spent.values())]
-    names = {n: n for n in (*(r["system"] for r in rank(board)), *board.values)}
-    lines = [
-        [name, *(AMOUNT.total(spent[n].get(m)) for m in measures)]
-        for n, name in (names | {"": "all, each record once"}).items()
-    ]
+    for name, _, images in discarded:
+        if images:
+            spent[name]["discarded"] = images
+            spent[""]["discarded"] = spent[""].get("discarded", 0.0) + images
+    taken = set[str]()
+    for own in spent.values():
+        taken |= {measure for measure, amount in own.items() if amount}
+    measures = [measure for measure in _SPENT if measure in taken]
+    names = dict.fromkeys([*(row["system"] for row in rank(board)), *board.values])
+    lines = []
+    for name in [*names, ""]:
+        amounts = [AMOUNT.total(spent[name].get(measure)) for measure in measures]
+        lines.append([name or "all, each record once", *amounts])
     head = ["answers or judgements of", *(_SPENT[m] for m in measures)]
     return ResultTable.of("In all", head, lines, [ABOUT_SPENT])
 
@@ -564,10 +629,13 @@ def legend(board: Board) -> str:
 
     How judges are asked, and how often scorers are known to agree with people.
     """
-    scores = (s for row in leaderboard(board) for s in row["scores"].values())
-    cells = (cell for own in scores for _, _, cell in parts_of(own) if cell["ci95"])
-    methods = sorted({str(cell["method"]) for cell in cells if "method" in cell})
-    by = f" ({', '.join(methods)})" if methods else ""
+    methods = set[str]()
+    for row in leaderboard(board):
+        for scores in row["scores"].values():
+            for _, _, cell in parts_of(scores):
+                if cell["ci95"] and "method" in cell:
+                    methods.add(str(cell["method"]))
+    by = f" ({', '.join(sorted(methods))})" if methods else ""
     weights = ", ".join(f"{name} {n:,}" for name, n in board.categories.items())
     fixed = (
         f"Fixed weights: category means weighted by {weights}, over the categories that a "
@@ -645,7 +713,8 @@ def _as_csv(board: Board) -> str:
                 )
                 line = {"part": part, "group": group, **cell, **ends}
                 lines.append(about | {k: v for k, v in line.items() if v is not None})
-    return csv_text(head, ([line.get(name, "") for name in head] for line in lines))
+    cells = [[line.get(name, "") for name in head] for line in lines]
+    return csv_text(head, cells)
 
 
 def _markdown(board: Board) -> str:

@@ -245,9 +245,11 @@ class Experiment:
     @property
     def _licences(self) -> dict[str, str | None]:
         """By model of the systems, its weights' licence where that is known."""
-        named = (parts_of(system.name).models for system in self.systems)
-        models = dict.fromkeys(model for own in named for model in own)
-        return {model: facts_of(model).licence for model in models}
+        licences: dict[str, str | None] = {}
+        for system in self.systems:
+            for model in parts_of(system.name).models:
+                licences[model] = facts_of(model).licence
+        return licences
 
     def results_about(self) -> RunAbout:
         """Return what the results say of the run besides their tables."""
@@ -504,8 +506,11 @@ def refuse_settings_of_nothing(config: RunConfig) -> None:
 
 def models_named(names: Iterable[str]) -> set[str]:
     """Return what settings may be for, given names of systems and scorers."""
-    every = [n for name in names for n in (name, chat_model(name))]
-    return {part for name in every for part in (name, *parts_of(name).models)}
+    models = set[str]()
+    for name in names:
+        for part in (name, chat_model(name)):
+            models |= {part, *parts_of(part).models}
+    return models
 
 
 def versions_of_records(root: AnyPath) -> dict[str, str]:

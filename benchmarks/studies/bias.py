@@ -220,7 +220,8 @@ def find_rulings(results: RunResults) -> dict[JudgeIdentity, list[Ruling]]:
         key = (*_about(r), r.judging, r.swapped)
         if key not in known or known[key].preference is None:
             known[key] = r
-    stages = Counter(name for name, _ in {(one.name, one.stage) for one in by_judge})
+    named_stages = {(judge.name, judge.stage) for judge in by_judge}
+    stages = Counter(name for name, _ in named_stages)
     return {
         one._replace(namesake=stages[one.name] > 1): list(known.values())
         for one, known in sorted(by_judge.items())
@@ -282,7 +283,8 @@ def positions(rulings: Rulings) -> Measured:
             yield f"{judge.label}: no pair was read in both orders"
             continue
         questions = [ruling.question for ruling, _, _ in pairs]
-        named, swapped = (np.array([pair[i] for pair in pairs]) for i in (1, 2))
+        named = np.array([preference for _, preference, _ in pairs])
+        swapped = np.array([preference for _, _, preference in pairs])
         for name, values in position_measures(named, swapped).items():
             yield finding(judge.label, name, questions, values)
 
@@ -319,11 +321,13 @@ def lengths(preferences: Preferences) -> Measured:
     """Measure how far the longer answer is preferred, and the one with more images."""
     for judge, pairs in preferences.items():
         every = [p.question for p in pairs]
-        sides = [(p.first, p.second) for p in pairs]
         preference = np.array([pair.value for pair in pairs], dtype=np.float64)
         # (pairs, 2 answers, 2)
-        sizes = np.array([[(s.words, s.images) for s in both] for both in sides])
-        words, (by, more) = sizes[:, :, 0], np.diff(sizes, axis=1)[:, 0].T
+        first = [(pair.first.words, pair.first.images) for pair in pairs]
+        second = [(pair.second.words, pair.second.images) for pair in pairs]
+        sizes = np.stack([np.array(first), np.array(second)], axis=1)
+        words = sizes[:, :, 0]
+        by, more = np.diff(sizes, axis=1)[:, 0].T
         measure = "rank correlation of difference in length and preference"
         found = rank_correlation(every, by / (words.sum(1) + 1), preference)
         yield Finding(judge.label, measure, found, len(pairs))
@@ -444,11 +448,10 @@ def equality(label: str, unit: str, sets: Sequence[Values], otherwise: str) -> M
     Every pair of sets counts where both have a value; where there is none, the reason is
     `otherwise`.
     """
-    same = [
-        (key[0], one[key], other[key])
-        for one, other in combinations(sets, 2)
-        for key in sorted(one.keys() & other.keys(), key=repr)
-    ]
+    same = []
+    for one, other in combinations(sets, 2):
+        shared = sorted(one.keys() & other.keys(), key=repr)
+        same += [(key[0], one[key], other[key]) for key in shared]
     if not same:
         yield otherwise
         return
@@ -469,7 +472,8 @@ def _values(rulings: Iterable[Ruling], judging: int) -> Values:
 def repeatability(rulings: Rulings) -> Measured:
     """Measure how equal verdicts on a question are under other seeds."""
     for judge, lines in rulings.items():
-        sets = [_values(lines, judging) for judging in sorted({r.judging for r in lines})]
+        judgings = sorted({ruling.judging for ruling in lines})
+        sets = [_values(lines, judging) for judging in judgings]
         once = "asked once; `plait compare --judgings 2` asks again, with other seeds"
         yield from equality(judge.label, "levels", sets, f"{judge.label}: {once}")
 
@@ -529,13 +533,11 @@ class Scored:
                 if isinstance(score := e.scores.get(one.name), Result):
                     side = side_of(e.system, self._lvlms[e.system], document)
                     scored[query.id, e.repeat].append((side, score.value.value))
-            rows = [
-                Preference(*about, first, second, other - own)
-                for about, sides in scored.items()
-                for (first, own), (second, other) in combinations(
-                    sorted(sides, key=lambda scored: scored[0].system), 2
-                )
-            ]
+            rows = []
+            for about, sides in scored.items():
+                sides.sort(key=lambda scored: scored[0].system)
+                for (first, own), (second, other) in combinations(sides, 2):
+                    rows.append(Preference(*about, first, second, other - own))
             games |= {JudgeIdentity(one.name, ""): rows} if rows else {}
         return games
 
@@ -593,7 +595,8 @@ class Scored:
         for e, query, document in self._answers:
             steps: list[list[Job]] = []
             outcome = read(noting(judged.judge(query, document), steps), self._lookup)
-            keys |= {job.key for jobs in steps[:1] for job in jobs}
+            if steps:
+                keys |= {job.key for job in steps[0]}
             if isinstance(outcome, Result):
                 values[query.id, (e.system, e.repeat)] = outcome.value.value
         return values, frozenset(keys)

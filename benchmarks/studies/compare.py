@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
@@ -125,17 +125,17 @@ class PreparedComparison:
     def items(self) -> list[PairComparison]:
         """All match-ups, as often as the judge is asked."""
         config = self.config
-        return [
-            PairComparison(
+        items = []
+        for judging, matchup in product(range(self.options.judgings), self.matchups):
+            item = PairComparison(
                 matchup=matchup,
                 protocol=self.protocol,
                 chat=self.chat,
                 seed=config.seed,
                 draw=matchup.repeat + judging * config.repeats,
             )
-            for judging in range(self.options.judgings)
-            for matchup in self.matchups
-        ]
+            items.append(item)
+        return items
 
     @cached_property
     def series(self) -> dict[str, Any]:
@@ -471,8 +471,11 @@ def find_recorded_judge(
     settings = {k: v for k, v in own.items() if k not in StageSettings.placed}
     weights = "pretrained" if models.weights == "mini" else models.weights
     asked = {"class": bare, "settings": settings, "weights": weights}
-    found = [f for f in judges if {name: f[name] for name in asked} == asked]
-    return stage_of(found[-1]) if found else None
+    found = None
+    for facts in judges:  # the last one counts
+        if all(facts[name] == value for name, value in asked.items()):
+            found = facts
+    return None if found is None else stage_of(found)
 
 
 def wording_digest(protocol: Pairwise) -> str:

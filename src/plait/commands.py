@@ -249,7 +249,9 @@ def _judge_changes(
     """
     values = {k: flags[k] for k in ("mode", "rubric") if flags[k] is not None}
     names = scorers or former.scorers
-    models = {n: {k: v for k, v in values.items() if takes(n, k)} for n in names}
+    models: dict[str, dict[str, Any]] = {}
+    for name in names:
+        models[name] = {k: v for k, v in values.items() if takes(name, k)}
     for key in values:
         if not any(key in own for own in models.values()):
             raise UsageError(
