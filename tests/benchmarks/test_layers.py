@@ -52,6 +52,7 @@ SEEN_BY_SCORERS = {
     "document",
     "errors",
     "files",
+    "former",
     "images",
     "keys",
     "loading",
