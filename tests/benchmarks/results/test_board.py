@@ -205,8 +205,3 @@ def test_a_column_of_names_holds_each_of_them_once(chunks):
     assert column.to_pylist() == [name for chunk in chunks for name in chunk]
     names = column.dictionary.to_pylist()
     assert sorted(names) == sorted({*column.to_pylist()} - {None})
-
-
-def test_a_board_of_stored_results_has_one_chunk_a_column():
-    table = mixed_board(2, ("a", "b")).table
-    assert {column.num_chunks for column in table.columns} == {1}

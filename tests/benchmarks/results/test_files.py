@@ -10,12 +10,14 @@ from typing import Any
 
 import datasets
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from boards import stored_results
 from golden_runs import HERE, RUNS
 from pages import DOCS
 from trial import Measuring, as_asked, filled, sample, writer
 
+from plait.benchmarks.results.files import boards
 from plait.benchmarks.results.files.reading import RunResults
 from plait.benchmarks.results.files.schema import ABOUT, FOLDER, TABLES
 from plait.benchmarks.runs.opening import make_results, open_results
@@ -83,6 +85,16 @@ def test_row_groups_hold_answers_of_one_system_each(runs: dict[str, RunResults])
         columns = [file.read_row_group(i, columns=["system"]).column(0) for i in groups]
     assert all(len(set(column.to_pylist())) == 1 for column in columns)
     assert len(columns) == len(run.systems)
+
+
+def test_columns_of_several_row_groups_are_read_as_one(runs: dict[str, RunResults]) -> None:
+    """Where every row group kept all names, a board took time by their product."""
+    run = runs["pairings"]
+    (entry,) = run.tables["answers"]
+    assert pq.ParquetFile(run.folder / entry["file"]).num_row_groups > 1
+    table = boards._columns_of(run, "answers", boards._OF_ANSWERS)
+    assert {column.num_chunks for column in table.columns} == {1}
+    assert len(table) == entry["rows"]
 
 
 def test_images_are_shown_by_datasets(runs: dict[str, RunResults], tmp_path: Path) -> None:
