@@ -222,6 +222,11 @@ class LocalScorer:
             refuse_mini_lvlm(known, weights)
             own = {**asked.of(known), **settings}
             scorer = available(lambda: scorer_named(known, own, asked), lambda s: s.stages)
+        if scorer.opponent:
+            raise UsageError(
+                f"{known} judges an answer beside that of another system, so it is a "
+                "scorer of whole runs: plait.run(scorers=[...], baseline=...)"
+            )
         return cls(scorer=scorer)
 
     @property

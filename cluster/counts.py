@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise, product
 from typing import Any, NamedTuple
 
@@ -87,13 +88,14 @@ def count(plan: Plan, store: Store, *, only_scorers: bool = False) -> list[Stage
         jobs = counting.jobs_of_scorers(query)
         for alike in opening_alike.values():
             for i, system in enumerate(alike):
+                request = system, sample, repeat
                 steps: list[list[Job]] = []
-                answer = noting(plan.answer(system, sample, repeat), steps)
+                answer = noting(plan.answer(*request), steps)
                 lookup = counting.final if only_scorers else counting.look_up
                 outcome = read(answer, lookup)
                 if isinstance(outcome, Result):
                     for scorer, most in zip(plan.scorers, jobs, strict=True):
-                        walk = plan.judging(scorer, sample, outcome.value)
+                        walk = plan.judging(scorer, request, outcome.value)
                         counting.count_judgement(walk, scorer, most)
                 elif isinstance(outcome, Pending) and not only_scorers:
                     at_first = len(steps) == 1
@@ -177,15 +179,32 @@ class _Counting:
 
         A round has so many `jobs` at most.
         """
+        look_up = self.look_up
+        if isinstance(judge, Scorer) and judge.opponent:
+            look_up = partial(self._look_up_of, judge)
         steps: list[list[Job]] = []
-        outcome = read(noting(walk, steps), self.look_up)
-        if isinstance(outcome, Pending):
-            reached = _place_in_chain(judge.stages, outcome)
-            left = judge.rounds - _times(judge.stages[0], steps)
-            for i, stage in enumerate(judge.stages):
-                feeder = judge.stages[max(i - 1, 0)].digest
-                later = jobs * (left + (i > reached))
-                self._counts[stage.digest].add_later(later, "", feeder)
+        outcome = read(noting(walk, steps), look_up)
+        if not isinstance(outcome, Pending):
+            return
+        own = [stage.digest for stage in judge.stages]
+        waits_for = outcome.missing[0].spec.digest
+        if waits_for not in own:
+            self._counts[own[0]].add_later(jobs * judge.rounds, "", waits_for)
+            return
+        reached = own.index(waits_for)
+        left = judge.rounds - _times(judge.stages[0], steps)
+        for i, stage in enumerate(judge.stages):
+            feeder = judge.stages[max(i - 1, 0)].digest
+            later = jobs * (left + (i > reached))
+            self._counts[stage.digest].add_later(later, "", feeder)
+
+    def _look_up_of(self, judge: Scorer, job: Job) -> Outcome[Any] | None:
+        """Look a job up for a judge of pairs.
+
+        The answer beside which it judges is counted with the system that makes it.
+        """
+        own = any(stage.digest == job.spec.digest for stage in judge.stages)
+        return self.look_up(job) if own else self.final(job)
 
     def bound_waiting(self) -> None:
         """Bound the jobs behind those that answers wait for."""

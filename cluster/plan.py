@@ -15,7 +15,17 @@ from plait.cluster.shard import Shard
 from plait.cluster.sources import StageSource
 from plait.cluster.store import Store
 from plait.cluster.walks import Lookup, Pending, noting, read, together
-from plait.generators.base import Failure, Fault, Job, Outcome, Result, StageSpec, Walk
+from plait.generators.base import (
+    Failure,
+    Fault,
+    Job,
+    NotApplicable,
+    Outcome,
+    Result,
+    StageSpec,
+    Unscored,
+    Walk,
+)
 from plait.generators.document import Document, Malformed, Query, Score
 from plait.generators.spool import select
 from plait.generators.system import Prompter, Repetition, System, answer, with_stages
@@ -95,6 +105,8 @@ class Plan:
     repeats: int = 1
     comparisons: Sequence[PlanItem] = ()
     """Pairs of existing answers to be judged."""
+    baselines: Mapping[str, System] = field(default_factory=dict)
+    """By name, what scorers of pairs judge answers beside and that is none of `systems`."""
 
     @property
     def stages(self) -> list[StageSpec]:
@@ -170,16 +182,25 @@ class Plan:
         yield from (comparison.walk() for comparison in self.comparisons)
 
     def evaluation(
-        self, system: System, sample: Query | Malformed, repeat: int
+        self,
+        system: System,
+        sample: Query | Malformed,
+        repeat: int,
+        among: Sequence[Scorer] | None = None,
     ) -> Walk[Evaluation]:
-        """Return the whole walk: an answer, and where there is one, its scores."""
+        """Return the whole walk: an answer, and where there is one, its scores.
+
+        Of all scorers, or of those `among` them.
+        """
+        scorers = self.scorers if among is None else among
         document = yield from self.answer(system, sample, repeat)
         scores: dict[str, Outcome[Score]] = {}
         if isinstance(document, Result):
-            judging = [self.judging(s, sample, document.value) for s in self.scorers]
+            request = system, sample, repeat
+            judging = [self.judging(s, request, document.value) for s in scorers]
             outcomes = yield from together(judging)
-            judged = zip(self.scorers, outcomes, strict=True)
-            scores = {s.name: admit(outcome, s.scale) for s, outcome in judged}
+            for scorer, outcome in zip(scorers, outcomes, strict=True):
+                scores[scorer.name] = admit(outcome, scorer.scale)
         return Result(Evaluation(system.name, sample, repeat, document, scores))
 
     def answer(
@@ -200,14 +221,33 @@ class Plan:
         return sample.released if any(s.as_released for s in self.scorers) else None
 
     def judging(
-        self, scorer: Scorer, sample: Query | Malformed, document: Document
+        self, scorer: Scorer, request: DocumentRequest, document: Document
     ) -> Walk[Score]:
         """Walk to one score of a document; a failure where the row cannot be judged."""
+        system, sample, repeat = request
         if isinstance(sample, Query):
-            return (yield from scorer.judge(sample, document))
-        if sample.released is None or not scorer.as_released:
+            query = sample
+        elif sample.released is not None and scorer.as_released:
+            query = sample.released
+        else:
             return Failure(sample.reason, Fault.BAD_INPUT)
-        return (yield from scorer.judge(sample.released, document))
+        if not scorer.opponent:
+            return (yield from scorer.judge(query, document))
+        if system.name == scorer.opponent:
+            return NotApplicable("the answers of others are judged beside these")
+        other = yield from self.opponent_answer(scorer, request)
+        if not isinstance(other, Result):
+            return Unscored(f"{scorer.opponent} has no answer: {other.reason}")
+        return (yield from scorer.judge_beside(query, other.value, document, repeat))
+
+    def opponent_answer(self, scorer: Scorer, request: DocumentRequest) -> Walk[Document]:
+        """Walk to the answer beside which a scorer of pairs judges that of a request."""
+        _, sample, repeat = request
+        return (yield from self.answer(self._opponents[scorer.opponent], sample, repeat))
+
+    @cached_property
+    def _opponents(self) -> Mapping[str, System]:
+        return {**self.baselines, **{system.name: system for system in self.systems}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -307,8 +347,13 @@ def evaluate(plan: Plan, request: DocumentRequest, lookup: Lookup) -> Evaluation
     scores = dict[str, Outcome[Score] | None]()
     if isinstance(document, Result):
         for scorer in plan.scorers:
-            judging = plan.judging(scorer, sample, document.value)
-            score, asked[scorer.name] = _read_walk(judging, lookup)
+            judging = plan.judging(scorer, request, document.value)
+            score, jobs = _read_walk(judging, lookup)
+            if scorer.opponent:
+                # The answer beside which it is judged was asked for by its own system.
+                own = {stage.digest for stage in scorer.stages}
+                jobs = [job for job in jobs if job.spec.digest in own]
+            asked[scorer.name] = jobs
             scores[scorer.name] = score and admit(score, scorer.scale)
     return Evaluation(system.name, sample, repeat, document, scores, asked)
 

@@ -37,6 +37,7 @@ from plait.generators.base import (
 from plait.generators.document import Image, Query
 from plait.generators.errors import UsageError
 from plait.generators.names import unknown
+from plait.scorers.base import Scorer
 
 _OPENING_S = 0.02
 """Time per turn for opening walks, so that workers never wait for the driver's."""
@@ -235,11 +236,22 @@ class Scheduler(Engine):
         """Return the walk of a request; None where its document is missing and not made."""
         if not isinstance(request, tuple):
             return request.walk()
-        if self.options.only_scorers:
-            answered = read(self.plan.answer(*request), self._final)
-            if isinstance(answered, Pending):
-                return None
-        return self.plan.evaluation(*request)
+        if not self.options.only_scorers:
+            return self.plan.evaluation(*request)
+        if isinstance(read(self.plan.answer(*request), self._final), Pending):
+            return None
+        return self.plan.evaluation(*request, self._usable_scorers(request))
+
+    def _usable_scorers(self, request: DocumentRequest) -> list[Scorer]:
+        """Return the scorers that need no answer to be made."""
+        usable = []
+        for scorer in self.plan.scorers:
+            if scorer.opponent:
+                other = read(self.plan.opponent_answer(scorer, request), self._final)
+                if isinstance(other, Pending):
+                    continue
+            usable.append(scorer)
+        return usable
 
     def _needs_walks(self) -> bool:
         """Whether too few walks are open to keep the stages busy where they begin."""

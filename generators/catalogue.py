@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from plait.generators.base import import_target
 from plait.generators.errors import UsageError
@@ -66,6 +66,8 @@ class Entry:
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Keywords of `target`."""
     facts: ModelFacts = NO_FACTS
+    asks: Literal["", "replies", "probabilities"] = ""
+    """What a scorer `PREFIX:MODEL` asks its chat model for, where it asks one."""
 
     @classmethod
     def of(
@@ -77,12 +79,20 @@ class Entry:
         make: str = "",
         settings: Mapping[str, Any] = {},
         none: tuple[str, ...] = (),
+        asks: Literal["", "replies", "probabilities"] = "",
         **facts: Any,
     ) -> Entry:
         """Return the entry of a table; `none` are settings without a value."""
         values = {**settings, **dict.fromkeys(none)}
-        own = ModelFacts(**facts)
-        return cls(kind=kind, form=form, help=help, target=make, settings=values, facts=own)
+        return cls(
+            kind=kind,
+            form=form,
+            help=help,
+            target=make,
+            settings=values,
+            facts=ModelFacts(**facts),
+            asks=asks,
+        )
 
     @property
     def prefix(self) -> str | None:

@@ -250,6 +250,20 @@ class Scorer:
         """Return why no answer to `query` has a score, whatever it holds."""
         return None
 
+    @property
+    def opponent(self) -> str:
+        """The system beside whose answers others are judged; empty where there is none."""
+        return ""
+
+    def judge_beside(
+        self, query: Query, other: Document, answer: Document, repeat: int
+    ) -> Walk[Score]:
+        """Walk to the score of `answer` beside the opponent's, of scorers that have one.
+
+        Both are of the repeat with this number, from 0.
+        """
+        raise NotImplementedError
+
     def judge(self, query: Query, document: Document) -> Walk[Score]:
         """Walk to the score of one document: pure functions between the stages' jobs."""
         if (refused := self.refusal(query, document.form)) is not None:

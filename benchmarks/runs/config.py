@@ -160,6 +160,9 @@ class RunConfig(_Section):
     rubric: str | None = None
     """The judges' rubric: `plait`, the path of your own (`FILE.toml`), or `official:PATH`
     with your copy of MMIE's prompts.py."""
+    baseline: str | None = None
+    """The system beside whose answers scorers of pairs (`creation:NAME` and its kin) judge
+    those of all others: one of the run's, `gt`, or `published:NAME`."""
     executor: ExecutorName | None = None
     """Where workers run: on `ray`, or `local`, as threads of the command itself. By default
     PLAIT_EXECUTOR, else `ray` where it is installed."""
@@ -199,6 +202,9 @@ class RunConfig(_Section):
         values = self.model_dump(mode="json")
         if self.reading == AS_NAMED:
             del values["reading"]
+        # A setting of its scorers by the time a run is made (`_for_scorers`).
+        if self.baseline is None:
+            del values["baseline"]
         return values
 
     @property
@@ -248,6 +254,8 @@ class RunConfig(_Section):
         return (Path("runs") / f"{name}-{self.digest}").resolve()
 
 
+OF_JUDGES = ("mode", "rubric", "baseline")
+"""Keys that are settings of the scorers that take them."""
 _OF_SCORERS = ("mode", "models", "rubric", "scorers", "servers")
 _NOT_NAMING = ("address", "cluster", "engine", "executor", "out", "report")
 
@@ -277,12 +285,13 @@ def with_data_table(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _for_scorers(config: RunConfig) -> RunConfig:
-    """`config` whose mode and rubric are settings of its scorers, unless of `judge:NAME`.
+    """`config` whose mode, rubric and baseline are settings of its scorers.
 
-    UsageError for a rubric that would be meant for two kinds of judges: no file holds the
-    released texts of both.
+    Those of `judge:NAME` stay the run's own. UsageError for a rubric that would be meant
+    for two kinds of judges, as no file holds the released texts of both, and for a baseline
+    without a scorer of pairs.
     """
-    given = {k: v for k in ("mode", "rubric") if (v := getattr(config, k)) is not None}
+    given = {k: v for k in OF_JUDGES if (v := getattr(config, k)) is not None}
     taken = {
         name: own
         for name in config.scorers
@@ -299,9 +308,17 @@ def _for_scorers(config: RunConfig) -> RunConfig:
             f"rubric cannot be meant for both {one} and {others[0]}; say it of each, as in "
             f'models."{one}".rubric={str(config.rubric)!r}'
         )
+    if "baseline" in given and not any("baseline" in own for own in taken.values()):
+        raise UsageError(
+            f"baseline {config.baseline!r} is for scorers that judge pairs, and none is "
+            "named: give one with --scorer, such as creation:gpt-6.1-sol"
+        )
     of_others = {n: own for n, own in taken.items() if not n.startswith(JUDGE)}
     models = merge(of_others, config.models)
-    done = {k for own in of_others.values() for k in own} if of_others == taken else {}
+    done = {"baseline"}
+    if of_others == taken:
+        for own in of_others.values():
+            done |= own.keys()
     return config.model_copy(update={"models": models} | dict.fromkeys(done))
 
 

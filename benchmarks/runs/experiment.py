@@ -8,7 +8,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
@@ -45,7 +45,7 @@ from plait.benchmarks.tasks.changes import (
     data_rows,
     queries_digest,
 )
-from plait.benchmarks.tasks.controls import control, is_control
+from plait.benchmarks.tasks.controls import TRUTH, control, is_control
 from plait.benchmarks.tasks.mmie import official
 from plait.benchmarks.tasks.published import Answer, is_published, system_of_writer
 from plait.benchmarks.tasks.task_set import TaskSet, load
@@ -108,6 +108,8 @@ class Experiment:
     scorers: tuple[Scorer, ...]
     identities: Mapping[str, str]
     """Which weights exactly, by model and revision."""
+    baselines: Mapping[str, System] = field(default_factory=dict)
+    """What pairs are judged beside and that is no system of the run."""
     ids: tuple[str, ...] | None = None
     """Sample ids by which the queries were selected, if they were."""
     joins: str = ""
@@ -136,6 +138,7 @@ class Experiment:
             prompt=self.task.prompt,
             seed=self.config.seed,
             repeats=self.config.repeats,
+            baselines=self.baselines,
         )
 
     @property
@@ -405,6 +408,7 @@ class ResolvedNames:
     systems: tuple[System, ...]
     """Those that come with the data first."""
     scorers: tuple[Scorer, ...]
+    baselines: Mapping[str, System]
     identities: Mapping[str, str]
     missing_weights: tuple[str, ...]
 
@@ -416,6 +420,7 @@ class ResolvedNames:
             samples=data.samples,
             systems=self.systems,
             scorers=self.scorers,
+            baselines=self.baselines,
             ids=None if data.ids is None else tuple(data.ids),
             identities=self.identities,
             missing_weights=self.missing_weights,
@@ -478,12 +483,38 @@ class NameResolver:
                 f"{', '.join(sorted(both))} names both a system and given answers; "
                 "give the answers another name"
             )
+        every = (*given, *named)
         return ResolvedNames(
-            systems=(*given, *named),
+            systems=every,
             scorers=tuple(scored),
+            baselines=_baselines(scored, every, self._task, config.seed),
             identities=pins.known,
             missing_weights=pins.missing,
         )
+
+
+def _baselines(
+    scorers: Iterable[Scorer], systems: Iterable[System], task: TaskSet, seed: int
+) -> dict[str, System]:
+    """Return what pairs are judged beside and that is no system of the run.
+
+    UsageError where its answers do not come with the data: nobody would make them.
+    """
+    there = [system.name for system in systems]
+    found: dict[str, System] = {}
+    for scorer in scorers:
+        name = scorer.opponent
+        if not name or name in there:
+            continue
+        if is_published(name):
+            found[name] = system_of_writer(name, task)
+        elif name == TRUTH:
+            found[name] = System(name=TRUTH, draft=None)
+        elif is_control(name):
+            found[name] = control(name, task.samples, seed)
+        else:
+            raise unknown(f"baseline of {scorer.name}", name, [*there, TRUTH])
+    return found
 
 
 def _system(name: str, task: TaskSet, models: Models, seed: int) -> System:

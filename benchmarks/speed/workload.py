@@ -74,8 +74,14 @@ def of_scorer(
         chat=lambda model: chat_spec(model, models),
         answers=lambda model: answers_spec(model, models),
     )
-    pairs = [(s, d) for s in _samples()[:queries] for d in _answers(s)[:answers]]
-    walks = [scorer.judge(sample, document) for sample, document in pairs]
+    walks = []
+    for sample in _samples()[:queries]:
+        for document in _answers(sample)[:answers]:
+            if scorer.opponent:
+                truth = sample.reference or Document()
+                walks.append(scorer.judge_beside(sample, truth, document, 0))
+            else:
+                walks.append(scorer.judge(sample, document))
     return _reach(scorer.stages[-1], walks)
 
 

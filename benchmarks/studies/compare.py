@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import cached_property
@@ -47,7 +47,7 @@ from plait.benchmarks.tasks.published import (
 from plait.benchmarks.tasks.task_set import TaskError, TaskSet
 from plait.cluster.counts import count, totals_of
 from plait.cluster.lock import RunLock
-from plait.cluster.plan import Plan, iter_comparisons, lookup_in
+from plait.cluster.plan import Plan, final_lookup, iter_comparisons, lookup_in
 from plait.cluster.records import RecordRow
 from plait.cluster.run import MANIFEST, RunResult, execute
 from plait.cluster.store import Store, StoreError
@@ -55,6 +55,7 @@ from plait.cluster.walks import Lookup, Pending, read
 from plait.generators.base import (
     RANDOM,
     Fault,
+    Job,
     Outcome,
     Result,
     Skip,
@@ -71,14 +72,12 @@ from plait.generators.names import unknown
 from plait.generators.settings import StageSettings
 from plait.generators.system import System
 from plait.pipelines.systems import Models, chat_spec
-from plait.scorers.features import gpt_tokens
 from plait.scorers.judging.resolve import PREFIX as JUDGE
 from plait.scorers.judging.resolve import refuse_mini_lvlm, resolve_judge
 from plait.scorers.judging.sources import OWN_WORDING, Mode, RubricSource
-from plait.scorers.pairwise import resolve_protocol
+from plait.scorers.pairwise import official_options, resolve_protocol
 from plait.scorers.pairwise.games import Judgement
 from plait.scorers.pairwise.matchup import Matchup, PairComparison
-from plait.scorers.pairwise.mmrb2 import json_repairer
 from plait.scorers.pairwise.protocol import Pairwise
 
 
@@ -102,7 +101,18 @@ class CompareOptions:
     """Times that the judge is asked about each pair, with different seeds."""
     address: str | None = None
     settings: tuple[str, ...] = ()
-    """`models.NAME.key=value` for the judge."""
+    """`models.NAME.key=value` for the judge, `protocol.key=value` for the protocol."""
+
+    @cached_property
+    def protocol_settings(self) -> Mapping[str, Any]:
+        """How the protocol counts, as far as that is said; UsageError for a bare value."""
+        settings: dict[str, Any] = {}
+        for setting in self.settings:
+            own = parse_setting(setting).get("protocol", {})
+            if not isinstance(own, Mapping):
+                raise UsageError(f"--set {setting!r} names no key of the protocol")
+            settings |= own
+        return settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,9 +164,11 @@ class PreparedComparison:
         """For the manifest and the tables' head."""
         config = self.config
         series = self.series
+        counted = self.options.protocol_settings
         return {
             "plait": 1,
             **{name: series[name] for name in ("protocol", "mode", "wording")},
+            **({"protocol_settings": counted} if counted else {}),
             "rubric": str(self.options.rubric),
             "baseline": self.options.baseline,
             "judge": series["judge"],
@@ -178,7 +190,10 @@ class PreparedComparison:
         played = sorted({(m.first, m.second) for m in self.matchups})
         seed = self.config.seed
         options = self.options
-        return digest(self.series, seed, options.judgings, options.baseline, played)[:12]
+        named = [self.series, seed, options.judgings, options.baseline, played]
+        if options.protocol_settings:
+            named.append(dict(options.protocol_settings))
+        return digest(*named)[:12]
 
 
 def compare(
@@ -195,12 +210,14 @@ def compare(
     protocol = protocol_of(options)  # before a run is opened, which may take a while
     match = resolve_comparison(open_results(root), place, options, protocol)
     before = dict(Store(place).rows(match.chat))
-    plan = plan_of(match.items)
+    # A scorer of pairs may have had the judge asked the same.
+    of_run = final_lookup(Store(root))
+    plan = plan_of([item for item in match.items if not _is_judged(item, of_run)])
     display = Display(console)
     with closing(display):
         run = _make(match, plan, place, display)
     store = Store(place)
-    judged = _judgements(match, store)
+    judged = _judgements(match, lookup_in(store), of_run)
     said = list(_rulings(match, judged, store))
     if run.made or not _is_kept(match, said):
         try:
@@ -209,6 +226,8 @@ def compare(
             # All of it is there to be read again, where nothing was made.
             if run.made:
                 raise
+    if len(plan) < len(match.items):
+        run = replace(run, counts=_totals(match, lookup_in(store), of_run))
     first = judged[: len(match.matchups)]
     games = [m.game(outcome, match.protocol) for m, outcome in first]
     parts = {name: system.stages for name, system in match.systems.items()}
@@ -256,13 +275,41 @@ def plan_of(items: Sequence[PairComparison]) -> Plan:
     return Plan(systems=(), samples=queries, scorers=(), prompt=as_asked, comparisons=valid)
 
 
-def _judgements(match: PreparedComparison, store: Store) -> Judged:
+def _is_judged(item: PairComparison, of_run: Lookup) -> bool:
+    """Return whether the run itself has all that a judge says of a pair."""
+    if not isinstance(item.matchup.pair, Result):
+        return False
+    return not isinstance(read(item.walk(), of_run), Pending)
+
+
+def _either(first: Lookup, second: Lookup) -> Lookup:
+    def lookup(job: Job) -> Outcome[Any] | None:
+        outcome = first(job)
+        return second(job) if outcome is None else outcome
+
+    return lookup
+
+
+def _judgements(match: PreparedComparison, own: Lookup, of_run: Lookup) -> Judged:
     """Return what is recorded of every pair, all first judgements first.
 
     Repeats of a judgement measure the judge; they are not additional evidence.
     """
-    lookup = lookup_in(store)
+    lookup = _either(own, of_run)
     return [(item.matchup, judgement_of(item, lookup)) for item in match.items]
+
+
+def _totals(match: PreparedComparison, own: Lookup, of_run: Lookup) -> Mapping[str, int]:
+    """Return the outcomes of all pairs, whoever had them judged."""
+    lookup = _either(own, of_run)
+    outcomes = []
+    for item in plan_of(match.items).comparisons:
+        outcome = read(item.walk(), lookup)
+        if isinstance(outcome, Pending):
+            outcomes.append(outcome)
+        elif isinstance(outcome, Result):
+            outcomes.append(outcome.value)
+    return totals_of(outcomes)
 
 
 def _rulings(match: PreparedComparison, judged: Judged, store: Store) -> Iterator[Ruling]:
@@ -319,10 +366,13 @@ def protocol_of(options: CompareOptions) -> Pairwise:
             "(plait score RUN --scorer judge:LVLM --rubric FILE.toml); pairs are compared "
             "by 'plait' or 'official:PATH'"
         )
-    needed = _OFFICIALLY.get(options.protocol, {}) if options.mode == "official" else {}
-    arguments = {name: make() for name, make in needed.items()}
+    needed = official_options(options.protocol, options.mode)
     return resolve_protocol(
-        options.protocol, options.mode, options.rubric.path, **arguments
+        options.protocol,
+        options.mode,
+        options.rubric.path,
+        options.protocol_settings,
+        **needed,
     )
 
 
@@ -367,13 +417,6 @@ def resolve_comparison(
         missing_weights=pins.missing,
         unloadable=unloadable,
     )
-
-
-_OFFICIALLY: Mapping[str, Mapping[str, Callable[[], Any]]] = {
-    "probench": {"count": gpt_tokens},
-    "mmrb2": {"loads": json_repairer},
-}
-"""By protocol, what official mode takes from packages that plait does not need."""
 
 
 def _former_identities(place: AnyPath) -> Mapping[str, str]:
@@ -430,10 +473,13 @@ def models_of(config: RunConfig, options: CompareOptions) -> Models:
     name = f"{JUDGE}{bare}" if bare in by_name(Named.JUDGE) else bare
     for setting in options.settings:
         parsed = parse_setting(setting)
+        if "protocol" in parsed:
+            continue
         models = parsed.pop("models", None)
         if parsed or not isinstance(models, Mapping):
             raise UsageError(
-                f"--set {setting!r} does not concern the judge; give models.NAME.key=value"
+                f"--set {setting!r} concerns neither the judge nor the protocol; give "
+                "models.NAME.key=value or protocol.key=value"
             )
         for named, values in models.items():
             if named != name:

@@ -14,6 +14,7 @@ from plait.generators.document import Content, Document, Draft, Query, Request, 
 from plait.generators.keys import derived_seed
 from plait.generators.thoughts import UNFINISHED
 from plait.scorers.base import NoScore, ReleasedSummary, Scorer
+from plait.scorers.judging.asking import ask
 from plait.scorers.judging.corrected import Corrected
 from plait.scorers.judging.released import Released
 from plait.scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable
@@ -99,56 +100,67 @@ class ChatJudge(Scorer):
 
         What the chat stage fails or skips is returned as it is.
         """
-
-        def readable(question: Question, outcome: Outcome[Draft]) -> bool:
-            if not isinstance(outcome, Result):
-                return False
-            return not isinstance(_reading(outcome.value, question, read), Unreadable)
-
+        interview = _Interview(self, query, read, wanted)
+        asked = yield from ask(interview, questions, attempts=self.rounds, all_needed=True)
         values: dict[int, R] = {}
         reasons: dict[int, str] = {}
         last: dict[int, tuple[Result[Draft], int]] = {}
-        open_ = dict(enumerate(questions))
-        for attempt in range(self.rounds if questions else 0):
-            seed = self.seed_of(query, attempt)
-            outcomes = yield [
-                Job(
-                    self.stage,
-                    Request(q.turns, seed),
-                    query.id,
-                    q.about,
-                    partial(readable, q),
-                )
-                for q in open_.values()
-            ]
-            unread: dict[int, Question] = {}
-            for (i, question), outcome in zip(open_.items(), outcomes, strict=True):
-                if not isinstance(outcome, Result):
-                    return outcome
-                reading = _reading(outcome.value, question, read)
-                last[i] = outcome, attempt + 1
-                if isinstance(reading, Unreadable):
-                    reasons[i] = reading.told
-                    again = wanted(question)
-                    message = f"This cannot be read: {reading.reason}. {again}"
-                    reply = outcome.value.reply
-                    turns = follow_up(question.turns, reply.text, message)
-                    unread[i] = question._replace(turns=turns)
-                else:
-                    values[i] = reading
-            if not (open_ := unread):
-                break
-        return Readings(values, {i: r for i, r in reasons.items() if i not in values}, last)
+        for i, one in enumerate(asked):
+            if not isinstance(one.reply, Result):
+                return one.reply
+            last[i] = one.reply, len(one.jobs)
+            if isinstance(one.reading, Unreadable):
+                reasons[i] = one.reading.told
+            else:
+                values[i] = one.reading
+        return Readings(values, reasons, last)
 
 
-def _reading(
-    draft: Draft, question: Question, read: Callable[[Question, str], R | Unreadable]
-) -> R | Unreadable:
-    """Return what a judge's reply says; its thought says nothing."""
-    reply = draft.reply
-    if reply.unfinished:
-        return Unreadable(f"it {UNFINISHED}")
-    return read(question, reply.text)
+@dataclass(frozen=True)
+class _Interview(Generic[R]):
+    """How a judge of one answer asks; implements `plait.scorers.judging.asking.Interview`.
+
+    A reading is a value, or why there is none; it is Unreadable, too, where there is no
+    reply, which is then the outcome of the whole.
+    """
+
+    judge: ChatJudge
+    query: Query
+    reader: Callable[[Question, str], R | Unreadable]
+    wanted: Callable[[Question], str]
+
+    def job(self, question: Question, attempt: int) -> Job:
+        """Return the request, whose reply a stage may try again where it is unreadable."""
+        seed = self.judge.seed_of(self.query, attempt)
+        return Job(
+            self.judge.stage,
+            Request(question.turns, seed),
+            self.query.id,
+            question.about,
+            partial(self._is_readable, question),
+        )
+
+    def read(self, question: Question, reply: Outcome[Draft]) -> R | Unreadable:
+        """Return what a reply says; its thought says nothing."""
+        if not isinstance(reply, Result):
+            return Unreadable("there is no reply")
+        words = reply.value.reply
+        if words.unfinished:
+            return Unreadable(f"it {UNFINISHED}")
+        return self.reader(question, words.text)
+
+    def ask_again(
+        self, question: Question, reply: Result[Draft], reading: R | Unreadable
+    ) -> Question | None:
+        """Return the question with the unreadable reply and what is wanted after it."""
+        if not isinstance(reading, Unreadable):
+            return None
+        message = f"This cannot be read: {reading.reason}. {self.wanted(question)}"
+        turns = follow_up(question.turns, reply.value.reply.text, message)
+        return question._replace(turns=turns)
+
+    def _is_readable(self, question: Question, reply: Outcome[Draft]) -> bool:
+        return not isinstance(self.read(question, reply), Unreadable)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from plait.generators.base import Kind, StageSpec, WeightsName
 from plait.generators.catalogue import Named, by_name, by_prefix
@@ -14,6 +14,7 @@ from plait.generators.errors import UnknownName, UsageError
 from plait.generators.mini.resolve import as_mini, mini_settings
 from plait.generators.mini.table import MINI
 from plait.generators.names import unknown, with_overrides
+from plait.scorers.base import Scorer
 from plait.scorers.judging import aspects
 from plait.scorers.judging.aspects import AspectsJudge
 from plait.scorers.judging.corrected import Corrected
@@ -22,55 +23,31 @@ from plait.scorers.judging.isg import IsgJudge
 from plait.scorers.judging.judge import ChatJudge, QuestionsJudge, RubricJudge
 from plait.scorers.judging.released import Released, read_released_rubrics
 from plait.scorers.judging.rubrics import OWN, Rubric
-from plait.scorers.judging.sources import (
-    DEFAULT_MODE,
-    PLAIT,
-    Mode,
-    RubricSource,
-    parse_rubric,
-)
+from plait.scorers.judging.settings import AskingSettings
 from plait.scorers.judging.user_examiner import UserExaminer, schema_of
 from plait.scorers.judging.user_judge import UserRubricJudge
 from plait.scorers.judging.user_rubric import read_user_rubric
 from plait.scorers.vqa import is_vqa
 
 
-class ChatJudgeSettings(BaseModel):
-    """What a judge is asked and how its reply is read.
+class ChatJudgeSettings(AskingSettings):
+    """What a judge of single answers is asked and how its reply is read."""
 
-    None of it enters a key by itself: the request, which is the chat stage's input, does.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
     released: ClassVar[str]
     """Which file holds the released texts."""
     judged_by: ClassVar[type[QuestionsJudge[Any]]]
 
-    rubric: str = PLAIT
-    """`plait`, our wording with a verdict for each criterion; `PATH.toml`, a rubric of the
-    user's own; or `official:PATH`: the user's copy of prompts.py
-    (github.com/Lillianwei-h/MMIE), or the folder with it."""
-    mode: Mode = DEFAULT_MODE
-    """`official` flattens, cuts, drops and reads as the released scorer does; `corrected`
-    keeps the document's order and all its images, and drops nothing silently."""
     retries: int | None = Field(default=None, ge=0, le=5)
     """How often a judge whose reply cannot be read is asked for its verdict again; by
     default once, and never in official mode."""
     max_images: int | None = Field(default=None, ge=1)
     """Most images shown, those of the question first; the places of all others are
     marked in the text. By default all are shown."""
-    seed: int = Field(default=0, ge=0)
-    """Of the chat stage's sampling, where it samples: another seed, another judgement."""
     structured: bool = False
     """Whether to ask the server for replies in the JSON schema of the judge's form
     (`response_format`), which becomes part of the stage's settings. For judges of single
     criteria, of ISG-Bench, of OpenING and by a rubric of the user's own, behind an
     OpenAI-compatible endpoint."""
-
-    @field_validator("rubric")
-    @classmethod
-    def _valid(cls, rubric: str) -> str:
-        return str(parse_rubric(rubric))
 
     @model_validator(mode="after")
     def _as_released(self) -> Self:
@@ -88,11 +65,6 @@ class ChatJudgeSettings(BaseModel):
         if self.structured:
             raise ValueError("mode 'official' asks for no schema; leave structured out")
         return self
-
-    @property
-    def source(self) -> RubricSource:
-        """Where the wording comes from."""
-        return parse_rubric(self.rubric)
 
     @property
     def most_retries(self) -> int:
@@ -227,12 +199,12 @@ names it does not know."""
 def judge_prefixes() -> list[str]:
     """Return the prefixes, with their colon, of judges that ask a chat model."""
     own = by_prefix(Named.SCORER).items()
-    return [f"{prefix}:" for prefix, entry in own if entry.target.startswith(__name__)]
+    return [f"{prefix}:" for prefix, entry in own if entry.asks == "replies"]
 
 
-def judge_settings(name: str) -> type[ChatJudgeSettings]:
+def judge_settings(name: str) -> type[AskingSettings]:
     """Return the settings' class of the judge `name`, by its prefix; KeyError."""
-    kind: type[ChatJudgeSettings]
+    kind: type[AskingSettings]
     kind = by_prefix(Named.SCORER)[name.partition(":")[0]].load()
     return kind
 
@@ -243,7 +215,7 @@ def resolve_judge(
     overrides: Mapping[str, Any],
     gpu_gib: float = 80.0,
     chat: Chat | None = None,
-) -> ChatJudge:
+) -> Scorer:
     """Return the judge that a prefix of `judge_prefixes` and a model name.
 
     UsageError for unknown names, settings and rubrics. `overrides` are fields of the

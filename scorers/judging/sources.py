@@ -39,8 +39,13 @@ INSIDE = (
     "ueval_eval.py",
     "ISG_eval/get_judge_prompt.py",
     "prompts/detailed_score_system.txt",
+    "vlmeval/dataset/creation.py",
+    "scripts/prompts.py",
+    "engine/constant.py",
+    "evaluate/generate_judgements/evaluator_apis/llm_judges/evaluation_prompts.py",
 )
-"""Where a checkout of MMIE, UEval, ISG-Bench or OpenING holds the text of its judge."""
+"""Where a checkout of MMIE, UEval, ISG-Bench, OpenING (for its scores; of its arena name
+the file), Creation-MMBench, MLLM-Bench, ProBench or MMRB2 holds the text of its judge."""
 
 
 USERS = ".toml"

@@ -8,7 +8,7 @@ a judge chooses as people did is counted by `plait agreement`; the protocol coun
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -61,6 +61,7 @@ class Mmrb2(Pairwise):
     loads: Callable[[str], Any] = json.loads
     """Parses replies in official mode: `json_repairer`."""
     name: str = "mmrb2"
+    OFFICIAL_NEEDS: ClassVar[Mapping[str, Callable[[], Any]]] = {"loads": json_repairer}
     FORM: ClassVar[str] = "better"
 
     @classmethod

@@ -15,23 +15,26 @@ numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from plait.generators.base import Result, Unscored
 from plait.generators.buckets import AnyPath
 from plait.generators.content import fill, join_texts
 from plait.generators.document import Content, Document, Query, Turn
+from plait.generators.errors import UsageError
 from plait.scorers.features import (
     NAMES,
     PUBLISHED,
     Style,
     TokenCounter,
     difference,
+    gpt_tokens,
     style,
     words,
 )
@@ -59,7 +62,7 @@ from plait.scorers.pairwise.prompts import (
     user_turns,
     whole,
 )
-from plait.scorers.pairwise.protocol import Pairwise
+from plait.scorers.pairwise.protocol import Pairwise, ProtocolSettings
 from plait.scorers.pairwise.readers import level, official_forms, official_probench
 from plait.scorers.statistics.estimate import Estimate, Floats
 from plait.scorers.statistics.means import PERCENT, mean_by_question
@@ -88,6 +91,19 @@ _PAIR = (
 _TURN = "<turn{i}/>\n{pair}\n</turn{i}>"
 
 
+class ProBenchSettings(ProtocolSettings):
+    """How verdicts are counted: the options of show_result.py."""
+
+    weight: int = Field(default=STRONG, ge=1)
+    """How often a verdict `>>` counts."""
+    first_game_only: bool = False
+    """Whether only the order counts in which the baseline is shown first; in official mode
+    alone, since corrected mode holds the order of showing equal."""
+
+
+USUAL = ProBenchSettings()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProBench(Pairwise):
     """The protocol. Official mode fits each system alone with the baseline."""
@@ -98,9 +114,19 @@ class ProBench(Pairwise):
     count: TokenCounter = words
     """Counts tokens; the official program's is `features.gpt_tokens()`."""
     draws: int = 300
+    settings: ProBenchSettings = USUAL
     name: str = "probench"
+    settings_of: ClassVar[type[ProtocolSettings]] = ProBenchSettings
+    OFFICIAL_NEEDS: ClassVar[Mapping[str, Callable[[], Any]]] = {"count": gpt_tokens}
     OFFICIAL_ATTEMPTS: ClassVar[int] = 3
     """`process_item` of gen_judgement.py."""
+
+    def __post_init__(self) -> None:
+        if self.settings.first_game_only and self.mode == "corrected":
+            raise UsageError(
+                "first_game_only is for official mode: corrected mode holds the order of "
+                "showing equal, which takes both orders"
+            )
 
     @classmethod
     def published(cls, path: AnyPath) -> Mapping[str, str]:
@@ -177,7 +203,9 @@ class ProBench(Pairwise):
         rows = [
             row
             for part, group, members in groups(all_games)
-            for row in corrected_rows(members, baseline, part, group, self.draws)
+            for row in corrected_rows(
+                members, baseline, part, group, self.draws, self.settings.weight
+            )
         ]
         return self.standings(rows, baseline)
 
@@ -187,17 +215,17 @@ class ProBench(Pairwise):
         Intervals depend on the order of the games. Where a style feature does not vary or
         all games go one way the program ends in an error; here the rating has no value.
         """
-        single = [b for g in games for b in battles_of(g, strong=1)]
+        single = battles_that_count(games, self.settings, strong=1)
         online = Estimate(None, None, 0, "no game read")
         if single:  # both from 1000
             rating = online_elo(single, K)[games[0].second]
             online = Estimate(rating, None, len(single))
-        ratings = _ratings(official_battles(games))
+        ratings = _ratings(official_battles(games, self.settings))
         return ratings | _tokens(games) | {"elo_online": online}
 
     def counts(self, games: Sequence[Game]) -> dict[str, int]:
         """Return the battles, each as often as it counts."""
-        return {"battles": len(official_battles(games))}
+        return {"battles": len(official_battles(games, self.settings))}
 
 
 def _by_turn(
@@ -227,7 +255,12 @@ def _as_lists(query: Query, first: Document, second: Document) -> Mapping[str, C
 
 
 def corrected_rows(
-    games: Sequence[Game], baseline: str | None, part: TablePart, group: str, draws: int
+    games: Sequence[Game],
+    baseline: str | None,
+    part: TablePart,
+    group: str,
+    draws: int,
+    strong: float,
 ) -> list[PairStanding]:
     """Return a row per system, best first, and one with the effects of order and style.
 
@@ -239,7 +272,9 @@ def corrected_rows(
     if not names:
         return []
     anchor = baseline if baseline in names else names[0]
-    battles = [b for g in games for b in battles_of(g)]
+    battles: list[Battle] = []
+    for game in games:
+        battles += battles_of(game, strong)
     styled = bradley_terry(battles, anchor, NAMES, draws=draws)
     plain = bradley_terry(battles, anchor, draws=draws)
     unread = Estimate(None, None, 0, "no game read")
@@ -271,8 +306,11 @@ def corrected_rows(
     return [*rows, PairStanding(system="", part=part, group=group, values=styled.effects)]
 
 
-def battles_of(game: Game, strong: float = STRONG) -> list[Battle]:
-    """Return one battle per order that was read; a tie is half a win of either side."""
+def battles_of(game: Game, strong: float) -> list[Battle]:
+    """Return one battle per order that was read; a tie is half a win of either side.
+
+    A verdict `>>` has the weight `strong`.
+    """
     if game.judgement is None:
         return []
     battles = []
@@ -307,10 +345,28 @@ K = 32
 """Of the online update in section 2 of the paper; the program has none."""
 
 
-def official_battles(games: Iterable[Game]) -> list[Battle]:
+def battles_that_count(
+    games: Iterable[Game], settings: ProBenchSettings, strong: float
+) -> list[Battle]:
+    """Return a battle for each order that was read and that `settings` count."""
+    battles = []
+    for game in games:
+        for battle in battles_of(game, strong):
+            if battle.order > 0 or not settings.first_game_only:
+                battles.append(battle)
+    return battles
+
+
+def official_battles(
+    games: Iterable[Game], settings: ProBenchSettings = USUAL
+) -> list[Battle]:
     """Return battles with the published features, each as often as it counts."""
-    battles = ((b, _differences(g, PUBLISHED)) for g in games for b in battles_of(g))
-    return [replace(b, style=gaps) for b, gaps in battles for _ in range(int(b.weight))]
+    battles = []
+    for game in games:
+        gaps = _differences(game, PUBLISHED)
+        for battle in battles_that_count([game], settings, settings.weight):
+            battles += [replace(battle, style=gaps)] * int(battle.weight)
+    return battles
 
 
 def _ratings(battles: Sequence[Battle]) -> dict[str, Estimate]:

@@ -5,9 +5,12 @@ Every pair is shown to the judge in both orders (dual evaluation).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict
 
 from plait.generators.base import (
     Failure,
@@ -24,6 +27,7 @@ from plait.generators.document import Content, Document, Draft, Query, Request, 
 from plait.generators.keys import derived_seed
 from plait.generators.thoughts import UNFINISHED
 from plait.scorers.features import Style
+from plait.scorers.judging.asking import ask
 from plait.scorers.judging.sources import Mode
 from plait.scorers.pairwise.games import (
     Aspect,
@@ -48,6 +52,12 @@ _POSITION: dict[Aspect, int] = {"preference": 0, "factuality": 1}
 way round asks for the very same records."""
 
 
+class ProtocolSettings(BaseModel):
+    """How a protocol counts, where its users have a choice; most have none."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
 class Pairwise:
     """A protocol: how a pair is asked about, read, and counted.
 
@@ -57,6 +67,10 @@ class Pairwise:
 
     __slots__ = ()
     OFFICIAL_ATTEMPTS: ClassVar[int] = 1
+    settings_of: ClassVar[type[ProtocolSettings]] = ProtocolSettings
+    """The kind of its `settings`, of a protocol that has any."""
+    OFFICIAL_NEEDS: ClassVar[Mapping[str, Callable[[], Any]]] = {}
+    """By option, what makes it of a package that plait does not need, for official mode."""
     FORM: ClassVar[str] = "level"
     """Name of our text about how a reply about preference must end."""
     name: str
@@ -132,7 +146,7 @@ class Pairwise:
     @property
     def rounds(self) -> int:
         """Upper bound on the rounds of questions about a pair."""
-        return 1 + 2 * len(_POSITION) * (self.attempts - 1)
+        return self.attempts
 
     def repeats_after(self, reply: str) -> bool:
         """Return whether the released program repeats the question after this reply."""
@@ -165,52 +179,56 @@ class Pairwise:
             questions = self.requests(query, first, second)
         except ValueError as error:
             return Failure(str(error))
-
-        def job(question: PairQuestion, attempt: int) -> Job:
-            position = _POSITION[question.aspect] + attempt * len(_POSITION)
-            drawn = derived_seed(seed, query.id, repeat, position) if chat.seeded else None
-
-            def readable(reply: Outcome[Draft]) -> bool:
-                return not isinstance(self._outcome(question, reply), Unscored)
-
-            about = f"{question.aspect} {query.id}"
-            return Job(chat, Request(question.turns, drawn), query.id, about, readable)
-
-        outcomes: dict[int, Outcome[Verdict | FactualityScores]] = {}
-        jobs: dict[int, tuple[Job, ...]] = {}
-        asked = dict(enumerate(questions))
-        for attempt in range(self.attempts):
-            new = {i: job(question, attempt) for i, question in asked.items()}
-            jobs |= {i: (*jobs.get(i, ()), one) for i, one in new.items()}
-            replies = yield [*new.values()]
-            following = {}
-            for (i, question), reply in zip(asked.items(), replies, strict=True):
-                outcomes[i] = self._outcome(question, reply)
-                if again := self._next(question, reply, chat):
-                    following[i] = again
-            if not (asked := following):
-                break
-        readings = [
-            ReplyReading(q.aspect, q.swapped, outcomes[i], jobs.get(i, ()))
-            for i, q in enumerate(questions)
-        ]
+        interview = _Interview(self, query, chat, seed, repeat)
+        asked = yield from ask(interview, questions, attempts=self.attempts)
+        readings = []
+        for question, one in zip(questions, asked, strict=True):
+            readings.append(
+                ReplyReading(question.aspect, question.swapped, one.reading, one.jobs)
+            )
         return Result(Judgement(tuple(readings)))
 
-    def _outcome(
+
+@dataclass(frozen=True)
+class _Interview:
+    """How a pair is asked about; implements `plait.scorers.judging.asking.Interview`."""
+
+    protocol: Pairwise
+    query: Query
+    chat: StageSpec
+    seed: int
+    repeat: int
+
+    def job(self, question: PairQuestion, attempt: int) -> Job:
+        """Return the request, whose reply a stage may try again where it is unreadable."""
+        seed = None
+        if self.chat.seeded:
+            position = _POSITION[question.aspect] + attempt * len(_POSITION)
+            seed = derived_seed(self.seed, self.query.id, self.repeat, position)
+        about = f"{question.aspect} {self.query.id}"
+        readable = partial(self._is_readable, question)
+        request = Request(question.turns, seed)
+        return Job(self.chat, request, self.query.id, about, readable)
+
+    def read(
         self, question: PairQuestion, reply: Outcome[Draft]
     ) -> Outcome[Verdict | FactualityScores]:
+        """Return what a reply says; its thought says nothing."""
         if not isinstance(reply, Result):
             return reply
         words = reply.value.reply
         if words.unfinished:
             return Unread(f"the reply {UNFINISHED}")
-        reading = self.read(words.text, question.aspect)
-        return (
-            Result(reading) if isinstance(reading, Verdict | FactualityScores) else reading
-        )
+        reading = self.protocol.read(words.text, question.aspect)
+        if isinstance(reading, Verdict | FactualityScores):
+            return Result(reading)
+        return reading
 
-    def _next(
-        self, question: PairQuestion, reply: Outcome[Draft], chat: StageSpec
+    def ask_again(
+        self,
+        question: PairQuestion,
+        reply: Result[Draft],
+        reading: Outcome[Verdict | FactualityScores],
     ) -> PairQuestion | None:
         """Return the question after an unreadable reply; None where nothing more is asked.
 
@@ -218,15 +236,18 @@ class Pairwise:
         question itself is repeated as the released program does, with another seed. A stage
         that decodes greedily would give the same reply and is not asked again.
         """
-        outcome = self._outcome(question, reply)
-        if not isinstance(reply, Result) or not isinstance(outcome, Unscored):
+        if not isinstance(reading, Unscored):
             return None
         text = reply.value.reply.text
-        if self.mode == "official":
-            return question if chat.seeded and self.repeats_after(text) else None
-        form = self.form(question.aspect)
-        message = OWN["again"].format(problem=outcome.reason, form=form)
+        if self.protocol.mode == "official":
+            repeats = self.chat.seeded and self.protocol.repeats_after(text)
+            return question if repeats else None
+        form = self.protocol.form(question.aspect)
+        message = OWN["again"].format(problem=reading.reason, form=form)
         return replace(question, turns=follow_up(question.turns, text, message))
+
+    def _is_readable(self, question: PairQuestion, reply: Outcome[Draft]) -> bool:
+        return not isinstance(self.read(question, reply), Unscored)
 
 
 def both_orders(

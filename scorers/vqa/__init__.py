@@ -12,4 +12,4 @@ from plait.generators.catalogue import Named, find
 def is_vqa(name: str) -> bool:
     """Return whether `name` is that of such a scorer."""
     match = find(name, Named.SCORER)
-    return match is not None and match.entry.target.startswith(f"{__name__}.")
+    return match is not None and match.entry.asks == "probabilities"

@@ -146,6 +146,7 @@ def run(
     repeats: int | None = None,
     mode: Literal["corrected", "official"] | None = None,
     rubric: str | PathLike[str] | None = None,
+    baseline: str | None = None,
     executor: Literal["ray", "local"] | None = None,
     address: str | None = None,
     models: Mapping[str, Table] | None = None,
@@ -187,6 +188,7 @@ def run(
         repeats: Answers per query; by default 1.
         mode: How judges ask and read: `official` is the released program's way.
         rubric: The judges' rubric.
+        baseline: The system beside whose answers scorers of pairs judge.
         executor: `local`, as threads of this process without Ray, or `ray` (by default).
         address: Address of a Ray cluster; by default this machine's own.
         models: Settings by model, such as `{"sdxl-turbo": {"steps": 2}}`.
@@ -294,6 +296,7 @@ def score(
     out: Place | None = None,
     mode: Literal["corrected", "official"] | None = None,
     rubric: str | PathLike[str] | None = None,
+    baseline: str | None = None,
     executor: Literal["ray", "local"] | None = None,
     address: str | None = None,
     models: Mapping[str, Table] | None = None,
@@ -316,6 +319,7 @@ def score(
         out: Run directory for answers made elsewhere; a run is scored in its own.
         mode: How judges ask and read: `official` is the released program's way.
         rubric: The judges' rubric.
+        baseline: The system beside whose answers scorers of pairs judge.
         executor: `local`, as threads of this process without Ray, or `ray` (by default).
         address: Address of a Ray cluster; by default this machine's own.
         models: Settings by scorer or model, such as `{"clipscore": {"aggregate": "max"}}`.
@@ -349,6 +353,7 @@ def score(
         "out": _plain(out),
         "mode": mode,
         "rubric": _plain(rubric),
+        "baseline": baseline,
         "executor": executor,
         "address": address,
         "models": models,

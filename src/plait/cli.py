@@ -32,6 +32,7 @@ from plait.generators.secrets import print_error, without_keys
 from plait.generators.visible import visible
 from plait.options import (
     Address,
+    Baseline,
     ChangedData,
     Data,
     ExecutorOption,
@@ -184,6 +185,7 @@ def score_command(
     address: Address = None,
     mode: Mode = None,
     rubric: Rubric = None,
+    baseline: Baseline = None,
     set_: Settings = None,
     remake: Remake = False,
     same_code: SameCode = False,
@@ -200,7 +202,7 @@ def score_command(
 
     flags: dict[str, Any] = {"data": data, "weights": weights, "out": out}
     flags |= {"executor": executor, "address": address}
-    flags |= {"set": set_ or (), "mode": mode, "rubric": rubric}
+    flags |= {"mode": mode, "rubric": rubric, "baseline": baseline, "set": set_ or ()}
     flags |= {"remake": remake, "same_code": same_code}
     flags["changed_data"] = data_choices_of(changed_data)
     return commands.score(places, scorer or (), flags, _console()).exit_status

@@ -22,6 +22,7 @@ from plait.benchmarks.results.people import read_measured
 from plait.benchmarks.results.table import ResultTable, json_text
 from plait.benchmarks.results.timeline import show_times
 from plait.benchmarks.runs.config import (
+    OF_JUDGES,
     PageQueries,
     ReportConfig,
     RunConfig,
@@ -153,9 +154,9 @@ def score(
 ) -> ExecutedRun:
     """Score existing documents: a run's, or answers at `places`, `[NAME=][FORMAT:]PLACE`.
 
-    `flags` are `data`, `executor`, `address`, `weights`, `out`, `mode`, `rubric`, `models`,
-    `servers`, `set`, `remake`, `same_code` and `changed_data`; a run keeps its data,
-    weights, directory and former scorers.
+    `flags` are `data`, `executor`, `address`, `weights`, `out`, `mode`, `rubric`,
+    `baseline`, `models`, `servers`, `set`, `remake`, `same_code` and `changed_data`; a run
+    keeps its data, weights, directory and former scorers.
     """
     named = answers.places_by_name(places)
     first, *others = named.values()
@@ -242,12 +243,12 @@ def _to_score_again(
 def _judge_changes(
     former: RunConfig, scorers: Sequence[str], flags: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """`--mode` and `--rubric` as changes of a run's config.
+    """`--mode`, `--rubric` and `--baseline` as changes of a run's config.
 
     They apply to the scorers named with them and to no others; where none is named, to all
     of the run that take them.
     """
-    values = {k: flags[k] for k in ("mode", "rubric") if flags[k] is not None}
+    values = {k: flags[k] for k in OF_JUDGES if flags.get(k) is not None}
     names = scorers or former.scorers
     models: dict[str, dict[str, Any]] = {}
     for name in names:

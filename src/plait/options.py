@@ -63,6 +63,14 @@ Rubric = Annotated[
         help="The judges' rubric: plait, your own FILE.toml, or official:PATH/prompts.py."
     ),
 ]
+Baseline = Annotated[
+    str | None,
+    Option(
+        help="The system beside whose answers creation:NAME and other scorers of pairs "
+        "judge: one of the run's, gt, or published:NAME.",
+        autocompletion=completion.systems,
+    ),
+]
 WeightsKind = Annotated[
     WeightsName | None,
     Option(
@@ -182,6 +190,7 @@ def run_options(
     address: Address = None,
     mode: Mode = None,
     rubric: Rubric = None,
+    baseline: Baseline = None,
     set_: Settings = None,
     remake: Remake = False,
     same_code: SameCode = False,
@@ -329,5 +338,5 @@ def flags_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a run as values of its config."""
     named = {f"{k}s": tuple(options.get(k) or ()) for k in ("system", "scorer")}
     same = ("data", "weights", "out", "limit", "ids", "seed", "repeats")
-    more = ("executor", "address", "mode", "rubric")
+    more = ("executor", "address", "mode", "rubric", "baseline")
     return named | {name: options.get(name) for name in (*same, *more)}
