@@ -10,10 +10,22 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import hypothesis
 import pytest
 from paths import CHECKOUT, PYTHON_PATH
+from tiers import (
+    FIXTURES,
+    MOST_FLAKY,
+    TIERS,
+    group_of,
+    left_behind,
+    refuse_heavy_imports,
+    tier_of,
+    tiers_in,
+)
+from tiers import no_process_below_system as no_process_below_system
 
 from plait.generators.buckets import BucketPath
 
@@ -36,6 +48,27 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("plait")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    said = "only tests of this tier (helpers/tiers.py); may be repeated"
+    parser.addoption("--tier", action="append", choices=TIERS, help=said)
+
+
+def _wanted_tiers(config: pytest.Config) -> set[str]:
+    return {*(config.getoption("--tier") or TIERS)}
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files without a test of the tier are not imported: some bring torch."""
+    if collection_path.suffix != ".py" or not collection_path.name.startswith("test_"):
+        return None
+    return None if tiers_in(collection_path) & _wanted_tiers(config) else True
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if _wanted_tiers(config) == {"unit"}:
+        refuse_heavy_imports()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
     """Imports leave no garbage: without searching for it they take a quarter less time."""
@@ -47,8 +80,28 @@ def pytest_collection() -> Iterator[None]:
         gc.freeze()
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave the tests of the wanted tiers, those that take long first."""
+    wanted = _wanted_tiers(config)
+    chosen: list[pytest.Item] = []
+    others: list[pytest.Item] = []
+    for item in items:
+        for fixture, mark in FIXTURES.items():
+            if fixture in getattr(item, "fixturenames", ()):
+                item.add_marker(mark)
+        marks = [mark.name for mark in item.iter_markers()]
+        tier = tier_of(marks)
+        if tier == "system":
+            item.add_marker(pytest.mark.xdist_group(group_of(marks)))
+        (chosen if tier in wanted else others).append(item)
+    if others:
+        config.hook.pytest_deselected(items=others)
+    items[:] = chosen
+    _sort(items)
+
+
+def _sort(items: list[pytest.Item]) -> None:
     """Files that take long come first, so that all processes end at about the same time.
 
     Those that wait for other processes take turns with those that compute.
@@ -63,6 +116,35 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     heavy = [p for pair in zip_longest(waiting, computing) for p in pair if p is not None]
     place = {path: number for number, path in enumerate(dict.fromkeys([*heavy, *marks]))}
     items.sort(key=lambda item: place[item.path])
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A run of the first tiers leaves nothing behind, and few tests of any are flaky."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    flaky = {report.nodeid for report in _reruns(reporter)}
+    if len(flaky) > MOST_FLAKY:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    if "system" not in _wanted_tiers(session.config) and hasattr(
+        session.config, "workerinput"
+    ):
+        lines = [*left_behind()]
+        assert not lines, "\n".join(lines)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Name each test that was run once more, with what it said when it failed."""
+    reruns = _reruns(terminalreporter)
+    for report in reruns:
+        terminalreporter.section(f"FLAKY {report.nodeid}", yellow=True)
+        terminalreporter.line(report.longreprtext)
+    if len({report.nodeid for report in reruns}) > MOST_FLAKY:
+        terminalreporter.line(
+            f"more than {MOST_FLAKY} tests are flaky: that fails", red=True
+        )
+
+
+def _reruns(reporter: Any) -> list[pytest.TestReport]:
+    return [] if reporter is None else reporter.stats.get("rerun", [])
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -5,9 +5,9 @@ folder with its images unpacked in `zipped_images/`, as benchmark/sources/interl
 of facebookresearch/MMRB2@7ff0552 reads it. Each `<image>` of a turn takes the next image;
 those that the question leaves are the ground truth's.
 
-There is a reader only. The benchmark's evaluator, InterleavedEval, was not compared with
-any scorer here: its file is on the Hub alone and was not at hand. Answers can be judged by
-`judge:NAME`, whose scores are not those that the benchmark publishes.
+Its five aspects are a rubric in our words, examples/interleavedbench/rubric.toml, for
+`judge:NAME`. The benchmark's own evaluator, InterleavedEval, was not compared with it: its
+file is on the Hub alone and was not at hand, so no score here is one that it publishes.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ray_cluster import clone, environment, wheel
 
 from plait.generators.buckets import AnyPath
 
@@ -22,16 +21,22 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> AnyPath:
 @pytest.fixture(scope="session")
 def nodes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the nodes have: all packages, but no plait."""
+    from ray_cluster import environment
+
     return environment(tmp_path_factory.mktemp("nodes"))
 
 
 @pytest.fixture(scope="session")
 def cloned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from ray_cluster import clone
+
     return clone(tmp_path_factory.mktemp("clone") / "plait")
 
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory, cloned: Path) -> Path:
     """The environment of a user who has installed the wheel."""
+    from ray_cluster import environment, wheel
+
     folder = tmp_path_factory.mktemp("installed")
     return environment(folder, wheel(cloned, folder))

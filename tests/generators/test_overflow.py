@@ -19,6 +19,8 @@ from plait.generators.overflow import no_numbers
 from plait.pipelines.vlm.stage import VisionLanguageModel
 from plait.scorers.internvl.stage import MmieScore
 
+pytestmark = pytest.mark.models
+
 models = pytest.mark.models
 
 

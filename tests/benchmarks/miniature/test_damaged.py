@@ -21,6 +21,8 @@ from plait.scorers.judging.replies import RubricVerdict, read_reply
 from plait.scorers.judging.rubrics import OWN
 from plait.scorers.truth.scene import Scene, SceneItem
 
+pytestmark = pytest.mark.models
+
 
 @functools.cache
 def answers(n: int, split="train") -> list[Damaged]:

@@ -26,6 +26,8 @@ from plait.cluster.store import StoreError, read_blob
 from plait.generators.base import Result
 from plait.generators.system import System
 
+pytestmark = pytest.mark.models
+
 
 def recorded(name: str, place: Path) -> Path:
     """A copy of a recorded run, with its data."""

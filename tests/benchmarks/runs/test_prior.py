@@ -47,6 +47,8 @@ from plait.pipelines.presets import GlmImagePriorSettings, lvlm, t2i
 from plait.scorers import resolve_scorer
 from plait.scorers.embeddings.settings import ClipSettings
 
+pytestmark = pytest.mark.models
+
 
 @cache
 def stages() -> tuple[StageSpec, ...]:

@@ -27,6 +27,8 @@ from plait.generators.base import Failure, Kind, Result
 from plait.generators.document import Draft, ImageRequest, Payload, Score, Text
 from plait.generators.images import Drawing
 
+pytestmark = pytest.mark.models
+
 
 def test_percentiles_lie_linearly_between_values():
     values = np.random.default_rng(0).lognormal(size=37)

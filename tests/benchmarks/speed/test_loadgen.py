@@ -13,6 +13,8 @@ from plait.benchmarks.speed.rounds import Variant
 from plait.generators.base import Failure, Result
 from plait.generators.errors import UsageError
 
+pytestmark = pytest.mark.models
+
 SUMMARY = """\
 ================================================
 MLPerf Results Summary

@@ -36,6 +36,8 @@ from plait.generators.document import Text
 from plait.generators.errors import UsageError
 from plait.pipelines.systems import Models
 
+pytestmark = pytest.mark.models
+
 
 def rows_of(path):
     return {row["variant"]: row for row in json.loads(path.read_text())["rows"]}

@@ -21,6 +21,8 @@ from plait.generators.decoding.streams import Streams
 from plait.generators.errors import UsageError
 from plait.pipelines.systems import Models
 
+pytestmark = pytest.mark.models
+
 TINY = Models(weights="tiny")
 
 

@@ -32,6 +32,8 @@ from plait.generators.diffusion.drawer import Drawer
 from plait.pipelines.endpoints.client import EndpointClient
 from plait.pipelines.systems import Models
 
+pytestmark = pytest.mark.models
+
 PREFILL, STEP = 0.5, 0.125
 END, FIRST_ROW_ENDS_AFTER = 3, 2
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from comparing_helpers import (
     write_parquet,
     write_tsv,
 )
+from paths import CHECKOUT
 from picture_helpers import flat
 
 from plait.benchmarks.tasks.creation_mmbench import CATEGORY_OF
@@ -30,6 +32,8 @@ from plait.benchmarks.tasks.task_set import load
 from plait.generators.base import Failure
 from plait.generators.document import Document, Image, Malformed, Query, Text
 from plait.generators.errors import UsageError
+from plait.scorers.judging.sources import parse_rubric
+from plait.scorers.judging.user_rubric import read_user_rubric
 from plait.scorers.pairwise import resolve_protocol
 from plait.scorers.pairwise.creation import FACTUALITY, TRUTH
 from plait.scorers.pairwise.mllm_bench import QUESTION_TYPE
@@ -227,6 +231,21 @@ def test_mmrb2_has_both_answers_of_every_pair_in_each_split(tmp_path):
     (root / "edit.json").rename(root / "other.json")
     with pytest.raises(TaskError, match=r"t2i\.json"):
         load(f"mmrb2:{root / 'other.json'}", cache=tmp_path / "cache")
+
+
+def test_the_rubric_for_interleavedbench_has_its_aspects():
+    """Five from 0 to 5; answers that are images alone are not asked about text."""
+    file = CHECKOUT / "examples/interleavedbench/rubric.toml"
+    rubric = read_user_rubric(parse_rubric(str(file)).text)
+    query = Query(id="0", turns=(), category="storytelling_generation", field="")
+    usual = rubric.of(query).criteria
+    assert [c.name for c in usual] == [
+        *("Text quality", "Perceptual quality", "Image coherence"),
+        *("Text-image coherence", "Helpfulness"),
+    ]
+    assert [rubric.score, *{str(c.scale) for c in usual}] == ["0-5", "0-5"]
+    edited = rubric.of(replace(query, category="image_editing")).criteria
+    assert [c.name for c in edited] == [usual[1].name, usual[2].name, usual[4].name]
 
 
 def test_interleavedbench_images_go_to_the_question_then_to_the_ground_truth(tmp_path):

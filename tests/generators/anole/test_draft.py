@@ -15,6 +15,8 @@ from plait.generators.decoding.streams import Streams
 from plait.generators.document import ImageRequest, Request, Text
 from plait.generators.errors import CheckpointError
 
+pytestmark = pytest.mark.models
+
 NAMES = ["<s>", "<pad>", "</s>", "<unk>", "<eoss>", "<racm3:break>", "<reserved08706>"]
 CODES = [f"IMGIMG{letters}Z" for letters in ("A", "B", "C", "D")]
 WORDS = ["<", "hello", "<div", "</", "Z", "IMG"]

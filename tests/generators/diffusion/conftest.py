@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from diffusion_helpers import tiny_pipeline
 
 
 @pytest.fixture(scope="session")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Checkpoint of an architecture, to be read."""
+    from diffusion_helpers import tiny_pipeline
 
     @functools.cache
     def folder_of(architecture: str) -> Path:

@@ -16,6 +16,8 @@ from plait.generators.errors import CheckpointError, UsageError
 from plait.generators.natives import native
 from plait.generators.rounds import compose, fill_template
 
+pytestmark = pytest.mark.models
+
 FIRST, SECOND = smooth(1), smooth(2)
 SYSTEM = (
     "You are a helpful assistant, dedicated to delivering comprehensive and "

@@ -21,6 +21,8 @@ from plait.generators.document import ImageRequest
 from plait.generators.errors import UsageError
 from plait.pipelines.systems import Models, lvlm_spec, t2i_spec
 
+pytestmark = pytest.mark.models
+
 
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from contents import turn_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,8 @@ from plait.scorers.internvl.tokenizer import (
     toy_tokenizer,
     with_control_tokens,
 )
+
+pytestmark = pytest.mark.models
 
 WIKIHOW, SQUARE, LARGE = (460, 345), (512, 512), (1024, 1024)
 

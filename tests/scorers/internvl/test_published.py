@@ -13,6 +13,8 @@ from plait.scorers.internvl.config import layout_of, model_config, separate
 from plait.scorers.internvl.models import KIND
 from plait.scorers.internvl.stage import MmieScore
 
+pytestmark = pytest.mark.models
+
 models = pytest.mark.models
 
 

@@ -13,6 +13,8 @@ from plait.generators.document import Image, Request
 from plait.scorers.internvl.settings import MmieScoreSettings
 from plait.scorers.internvl.stage import MmieScore
 
+pytestmark = pytest.mark.models
+
 models = pytest.mark.models
 RED, WIDE = picture(1, 40, 30), picture(2, 90, 20)
 

@@ -16,6 +16,8 @@ from plait.scorers.internvl.prompts import closest_grid, count, cut
 from plait.scorers.internvl.stage import MmieScore, replies
 from plait.scorers.internvl.tokenizer import IMAGE_TOKEN, conversation, with_control_tokens
 
+pytestmark = pytest.mark.models
+
 models = pytest.mark.models
 ARRAYS = np.load(upstream.ARRAYS)
 REQUESTS = upstream.requests()

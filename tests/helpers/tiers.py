@@ -1,0 +1,119 @@
+"""The tiers of the tests: what a test needs, and with it how fast and how alone it runs.
+
+* `unit` computes: no torch, no process, no browser.
+* `contract` holds everything of one kind to one suite (mark `contract`).
+* `models` builds tiny models with torch (mark `models`).
+* `system` has Ray, machines, a browser or processes of its own, or takes long (the marks of
+  `GROUPS`). The tests of a group run one after another, and at most two groups at once, so
+  that none starves another.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.abc
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+TIERS = ("unit", "contract", "models", "system")
+GROUPS = {
+    "ray": "ray",
+    "machines": "machines",
+    "browser": "browser",
+    "processes": "processes",
+    "slow": "processes",
+}
+"""By the mark of a test of the system tier, the group that it runs in."""
+FIXTURES = {"ray_address": "ray", "trial_env": "ray", "object_store_server": "processes"}
+"""By a fixture, the mark that every test has which uses it."""
+MOST_FLAKY = 2
+"""How many tests of a run may pass only when they are run again."""
+_HEAVY = ("torch", "transformers", "diffusers", "ray")
+
+
+def tier_of(marks: Iterable[str]) -> str:
+    """Return the tier of a test with these marks: the last one that any of them names."""
+    named = {"system" if mark in GROUPS else mark for mark in marks}
+    return next((tier for tier in reversed(TIERS) if tier in named), "unit")
+
+
+def group_of(marks: Iterable[str]) -> str:
+    """Return the group of a test of the system tier, in the order of `GROUPS`."""
+    named = {*marks}
+    return next(group for mark, group in GROUPS.items() if mark in named)
+
+
+@cache
+def tiers_in(file: Path) -> frozenset[str]:
+    """Return the tiers that tests of a file may have, which is not imported."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    whole: set[str] = set()
+    single: list[set[str]] = []
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":
+            whole |= _marks_in(node.value)
+        elif isinstance(node, ast.FunctionDef) and node.name.startswith("test"):
+            own = {
+                mark for decorator in node.decorator_list for mark in _marks_in(decorator)
+            }
+            arguments = {argument.arg for argument in node.args.args}
+            own |= {mark for name, mark in FIXTURES.items() if name in arguments}
+            single.append(own)
+    tiers = {tier_of(whole | own) for own in single}
+    for own in single:  # a mark of one parameter is not one of the others
+        tiers.add(tier_of(whole | (own - GROUPS.keys())))
+    return frozenset(tiers)
+
+
+def _marks_in(node: ast.AST) -> set[str]:
+    """Return the names of `pytest.mark.NAME` in an expression."""
+    found = set()
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Attribute) and ast.unparse(inner.value) == "pytest.mark":
+            found.add(inner.attr)
+    return found
+
+
+class _NoHeavyImports(importlib.abc.MetaPathFinder):
+    """Refuses libraries that tests of the first two tiers do without."""
+
+    def find_spec(self, name: str, *_: Any) -> None:
+        if name in _HEAVY:
+            raise AssertionError(f"this test imports {name}: mark it `models` or `ray`")
+
+
+def refuse_heavy_imports() -> None:
+    """Have an import of a heavy library fail from now on, unless it is there already."""
+    sys.meta_path.insert(0, _NoHeavyImports())
+
+
+@pytest.fixture(autouse=True)
+def no_process_below_system(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tests of the first three tiers start no process."""
+    marks = [mark.name for mark in request.node.iter_markers()]
+    if tier_of(marks) == "system":
+        return
+
+    def refuse(*words: Any, **_: Any) -> None:
+        raise AssertionError(f"this test starts {words[1:2]}: mark it `processes`")
+
+    monkeypatch.setattr(subprocess.Popen, "__init__", refuse)
+
+
+def left_behind() -> Iterator[str]:
+    """Yield a line for each process and each port that this process has left open."""
+    own = psutil.Process()
+    for child in own.children(recursive=True):
+        yield f"process {child.pid} is still there: {' '.join(child.cmdline())[:120]}"
+    for connection in own.net_connections():
+        if connection.status == psutil.CONN_LISTEN:
+            yield f"port {connection.laddr.port} is still open"
