@@ -59,6 +59,17 @@ def feature_of(kind: pa.DataType) -> dict[str, Any]:
     return {"dtype": names.get(kind, str(kind)), "_type": "Value"}
 
 
+def _columns_of_side(side: str) -> list[pa.Field]:
+    """Return the columns of one system of a pair."""
+    system = f"system {side.upper()}"
+    return [
+        _column(f"system_{side}", _TEXT, f"name of {system}"),
+        _column(f"writer_{side}", _TEXT, f"model that wrote the text of {system}"),
+        _column(f"words_{side}", pa.int32(), f"words in the answer of {system}"),
+        _column(f"images_{side}", pa.int32(), f"images in the answer of {system}"),
+    ]
+
+
 _SYSTEM = _column("system", _TEXT, "name of the system")
 _QUERY = _column("query", _TEXT, "key of the query, as in `queries`")
 _REPEAT = _column("repeat", pa.int32(), "which answer to the query, counted from 1")
@@ -173,16 +184,8 @@ TABLES: Mapping[str, pa.Schema] = {
         _column("query", _TEXT, "id of the query"),
         _column("repeat", pa.int32(), "which answers, counted from 1"),
         _column("judging", pa.int32(), "times the judge had been asked about them before"),
-        *(
-            _column(f"{name}_{side}", kind, f"{about} {side.upper()}")
-            for side in "ab"
-            for name, kind, about in (
-                ("system", _TEXT, "name of system"),
-                ("writer", _TEXT, "model that wrote the text of system"),
-                ("words", pa.int32(), "words in the answer of system"),
-                ("images", pa.int32(), "images in the answer of system"),
-            )
-        ),
+        *_columns_of_side("a"),
+        *_columns_of_side("b"),
         _column("order", _TEXT, "ab, or ba where the answer of system B was shown first"),
         _column("aspect", _TEXT, "what was compared, such as preference"),
         _column("outcome", _TEXT, "done, unscored, failed, ..."),
