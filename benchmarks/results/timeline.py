@@ -60,7 +60,8 @@ def timeline_of(root: AnyPath) -> Timeline | None:
     sessions = [s for s in read_sessions(root) if s.workers]
     if not sessions:
         return None
-    summary = summarise(longest := max(sessions, key=lambda s: s.end))
+    longest = max(sessions, key=lambda session: session.end)
+    summary = summarise(longest)
     words = words_of(summary)
     if len(sessions) > 1:
         words[0] = f"Session {sessions.index(longest) + 1} of {len(sessions)}. {words[0]}"
@@ -110,14 +111,17 @@ def duration(seconds: float) -> str:
 
 
 def _stages(summary: Mapping[str, Any]) -> ResultTable:
-    head = ["stage", "workers", "records", "batches", "limit for", "computing", "waiting"]
+    head = [
+        *("stage", "workers", "records", "batches"),
+        *("limit for", "computing", "waiting", "loading", "energy, kJ"),
+    ]
     rows = []
     for name, use in summary["stages"].items():
         counts = (f"{use[key]:,}" for key in ("workers", "records", "batches"))
         seconds = (duration(use[f"{s}_s"]) for s in ("bound", "compute", "wait", "load"))
         energy = "-" if use["joules"] is None else f"{use['joules'] / 1000:,.1f}"
         rows.append([name, *counts, *seconds, energy])
-    return ResultTable.of("Time of each stage", [*head, "loading", "energy, kJ"], rows)
+    return ResultTable.of("Time of each stage", head, rows)
 
 
 def lanes_of(sessions: Sequence[Session]) -> dict[str, Shares]:
@@ -172,11 +176,10 @@ def _draw_lane(axes: Axes, row: int, shares: Shares, edges: Shares) -> None:
     for state, (_, colour) in _DRAWN.items():
         above = below - 0.8 * shares[STATES.index(state)].round(2)
         # One step for equal neighbours: a long lane has few.
-        kept = np.flatnonzero(
-            np.diff(above, prepend=-1) ** 2 + np.diff(below, prepend=-1) ** 2
-        )
-        where = np.append(edges[kept], edges[-1])
-        axes.stairs(above[kept], where, baseline=below[kept], fill=True, color=colour)
+        changes = (np.diff(above, prepend=-1) != 0) | (np.diff(below, prepend=-1) != 0)
+        steps = np.flatnonzero(changes)
+        where = np.append(edges[steps], edges[-1])
+        axes.stairs(above[steps], where, baseline=below[steps], fill=True, color=colour)
         below = above
 
 
