@@ -334,6 +334,7 @@ class Board:
         sums.append(("place", "min"))
         rows = self.table.select(chosen).filter(pa.array(where)).unify_dictionaries()
         rows = rows.append_column("place", pa.array(np.arange(len(rows))))
+        # Several threads would add numbers in an order that differs from time to time.
         found = rows.group_by([*columns], use_threads=False).aggregate(sums)
         # Groups are in an order of their own, which follows from hashes.
         found = found.sort_by("place_min").drop_columns("place_min")
@@ -401,7 +402,8 @@ class Board:
     def _of_weights(self, kind: str) -> list[str]:
         """Return the systems and scorers that have a stage with weights of a kind."""
         names = []
-        for part in (*self.systems, *self.scorers):
+        parts: list[System | Scorer] = [*self.systems, *self.scorers]
+        for part in parts:
             if any(stage.weights == kind for stage in part.stages):
                 names.append(part.name)
         return names

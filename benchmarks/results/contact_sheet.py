@@ -150,21 +150,19 @@ def sheet_of_systems(
     each category as there are: those that `scorer` sets the systems furthest apart on, else
     the first ones.
     """
-    names = [system.name for system in board.systems]
-    places = [names.index(name) for name in systems]
     values = np.full((len(board.keys), len(systems)), np.nan)
     form = NumberForm()
     if scorer is not None:
+        names = [system.name for system in board.systems]
+        places = [names.index(name) for name in systems]
         values = board.values[scorer.name][:, places]
         form = NumberForm.of(scorer.scale)
     own = dict(zip(board.keys, values, strict=True))
     category = {query.key: query.category for query in board.queries}
     if isinstance(queries, int):
-        drawn = board.table.column("images").to_numpy() > 0
-        wanted = board.column["query"].names_of(
-            drawn & board.column["system"].is_(*systems)
-        )
-        candidates = [query.key for query in board.queries if query.key in wanted]
+        with_images = queries_with_images(board, systems)
+        candidates = [query.key for query in board.queries if query.key in with_images]
+        # Where nothing is scored all spreads are 0, and queries stay in their order.
         order = {key: np.nan_to_num(own[key]) for key in candidates}
         chosen = [*furthest_apart(board, order, queries)]
     else:
@@ -184,6 +182,12 @@ def sheet_of_systems(
         text = answers.texts.get(key, "")
         shown.append(SheetQuery(key, category[key], text, {"": row}))
     return ContactSheet(scorer.name if scorer else "", systems, shown)
+
+
+def queries_with_images(board: Board, systems: Sequence[str]) -> set[str]:
+    """Return the keys of the queries that one of some systems has drawn an image for."""
+    drawn = board.table.column("images").to_numpy() > 0
+    return board.column["query"].names_of(drawn & board.column["system"].is_(*systems))
 
 
 def furthest_apart(

@@ -86,6 +86,7 @@ class Rankings:
 
         ranks = []
         for series in self.series:
+            # `rankdata` gives 1 to the lowest.
             draws = -series.draws if series.direction == "higher" else series.draws
             ranks.append(rankdata(draws, axis=1, nan_policy="propagate"))
         return np.stack(ranks)

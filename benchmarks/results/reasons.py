@@ -171,7 +171,9 @@ def most_frequent(
     # What stands for several kinds comes last, however frequent all of them are.
     ranked.sort(key=lambda pair: ("kinds" in pair[1], -pair[1]["count"], pair[0]))
     kinds = sum(reason.get("kinds", 1) for _, reason in ranked[_IN_TERMINAL:])
-    more = f"and {kinds:,} more {'kind' if kinds == 1 else 'kinds'}; " if kinds else ""
+    more = ""
+    if kinds:
+        more = f"and {kinds:,} more {'kind' if kinds == 1 else 'kinds'}; "
     shown = ((name, [reason]) for name, reason in ranked[:_IN_TERMINAL])
     return reasons_table(who, shown, [f"{more}each one is listed in {file}"])
 

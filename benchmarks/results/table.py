@@ -463,6 +463,7 @@ def json_text(content: Any, default: Callable[[Any], Any] | None = None) -> str:
 def csv_text(head: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
     """Headings and rows; an apostrophe before texts that spreadsheets would compute."""
     file = io.StringIO()
+    # The module's own lines end in CRLF.
     writer = csv.writer(file, lineterminator="\n")
     writer.writerows(map(_csv_cell, row) for row in (head, *rows))
     return file.getvalue()

@@ -86,12 +86,11 @@ def words_of(summary: Mapping[str, Any]) -> list[str]:
         return [f"No worker computed anything in {duration(whole)}."]
     parts = {f"limited by {n}": use["bound_s"] for n, use in summary["stages"].items()}
     parts |= {words: summary[name] for name, words in _PARTS.items()}
-    longest = sorted(parts, key=lambda p: -parts[p])[:_MOST_NAMED]
-    texts = [
-        f"{duration(parts[p])} ({parts[p] / whole:.0%}) {p}"
-        for p in longest
-        if parts[p] / whole >= _LEAST_SHARE
-    ]
+    texts = []
+    for part in sorted(parts, key=lambda name: -parts[name])[:_MOST_NAMED]:
+        share = parts[part] / whole
+        if share >= _LEAST_SHARE:
+            texts.append(f"{duration(parts[part])} ({share:.0%}) {part}")
     time = f"Time: {duration(whole)}, of which {', '.join(texts)}."
     if held <= 0:
         return [time, "All work was done by endpoints."]
@@ -131,7 +130,8 @@ def lanes_of(sessions: Sequence[Session]) -> dict[str, Shares]:
     """
     total = sum(max(1, s.end) for s in sessions)
     at = 0
-    lanes: dict[tuple[str, str], Shares] = defaultdict(lambda: np.zeros((5, _COLUMNS)))
+    empty = np.zeros((len(STATES), _COLUMNS))
+    lanes: dict[tuple[str, str], Shares] = defaultdict(empty.copy)
     for session in sessions:
         grid = Grid(-at, total - at, _COLUMNS)
         number = Counter[str]()
@@ -185,10 +185,10 @@ def _draw_lane(axes: Axes, row: int, shares: Shares, edges: Shares) -> None:
 
 def _words(shares: Shares) -> str:
     held = shares.sum() or 1.0
-    parts = {
-        word: shares[STATES.index(state)].sum() / held
-        for state, (word, _) in _DRAWN.items()
-    }
-    return ", ".join(
-        f"{word} {share:.0%}" for word, share in parts.items() if share >= 0.005
-    )
+    texts = []
+    for state, (word, _) in _DRAWN.items():
+        share = shares[STATES.index(state)].sum() / held
+        # What is less would stand there as 0%.
+        if share >= 0.005:
+            texts.append(f"{word} {share:.0%}")
+    return ", ".join(texts)

@@ -39,6 +39,7 @@ def forget_rows(
         write_errors(results.folder),
     ):
         rest = _Rest(results, Path(place))
+        # These come first: they name the records, prompts and images that must stay.
         rest.forget({"system": systems}, "answers")
         rest.forget({"system": systems, "scorer": scorers}, "scores", "parts", "embeddings")
         rest.forget({"system_a": systems, "system_b": systems}, "comparisons")

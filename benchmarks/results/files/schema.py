@@ -59,6 +59,10 @@ def feature_of(kind: pa.DataType) -> dict[str, Any]:
     return {"dtype": names.get(kind, str(kind)), "_type": "Value"}
 
 
+def _record_column(name: str, about: str) -> pa.Field:
+    return _column(name, _TEXT, f"as in the stage's records: {about}")
+
+
 def _columns_of_side(side: str) -> list[pa.Field]:
     """Return the columns of one system of a pair."""
     system = f"system {side.upper()}"
@@ -205,16 +209,11 @@ TABLES: Mapping[str, pa.Schema] = {
     ),
     "replies": _table(
         _column("key", _TEXT, "digest of stage and input, as in `records`"),
-        *(
-            _column(name, _TEXT, f"as in the stage's records: {about}")
-            for name, about in (
-                ("outcome", "done, failed, skipped, unscored or not_applicable"),
-                ("fault", "kind of failure"),
-                ("reason", "why there is no value"),
-                ("usage", "JSON: tokens, images, energy and cost"),
-                ("notes", "JSON: what the stage noted, such as the exact prompt"),
-            )
-        ),
+        _record_column("outcome", "done, failed, skipped, unscored or not_applicable"),
+        _record_column("fault", "kind of failure"),
+        _record_column("reason", "why there is no value"),
+        _record_column("usage", "JSON: tokens, images, energy and cost"),
+        _record_column("notes", "JSON: what the stage noted, such as the exact prompt"),
         _column("seconds", pa.float64(), "that the stage was busy with it"),
         _column("at", pa.int64(), "when it was made, in microseconds since 1970"),
         _column("segments", _TEXT, "JSON: the reply of a language model"),

@@ -598,6 +598,7 @@ def write_about(folder: AnyPath, content: Mapping[str, Any]) -> None:
     """
     former = files_of(former_tables(folder, *TABLES))
     versions = {"schema": VERSION, "plait": version_of("plait")}
+    # The first for their place in the file; the last as `content` may be a former one.
     whole = {**versions, **content, **versions}
     plain = _as_json(whole)
     plain["sha256"] = content_digest(plain)

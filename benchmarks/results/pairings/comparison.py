@@ -201,11 +201,12 @@ class Pairings:
     def rankings(self) -> Rankings:
         """The systems' ranks by every scorer that has a mean of them, and by people."""
         names = [s.name for s in self.matrix.cells]
-        series = [
-            Series(s.scorer.name, s.scorer.direction, s.model.n, _draws(s.keys, s.shared))
-            for s in self.scores
-            if s.model.n
-        ]
+        series = []
+        for scores in self.scores:
+            if scores.model.n:
+                scorer = scores.scorer
+                draws = _draws(scores.keys, scores.shared)
+                series.append(Series(scorer.name, scorer.direction, scores.model.n, draws))
         if series and self.people:
             series.append(self._series_of_people(names))
         return Rankings(names if series else [], series)
@@ -282,9 +283,9 @@ def _scores(board: Board, matrix: PairingMatrix, scorer: Scorer) -> PairingScore
     shape = (-1, len(matrix.lvlms), len(matrix.t2is))
     values = board.values[scorer.name][:, columns].reshape(shape)
     shared = shared_queries(values).reshape(-1, len(names))
-    is_lost = np.isnan(values).any(axis=(1, 2)).tolist()
-    lost = [key for key, without in zip(board.keys, is_lost, strict=True) if without]
-    kept = [key for key, without in zip(board.keys, is_lost, strict=True) if not without]
+    is_lost = np.isnan(values).any(axis=(1, 2))
+    lost = [board.keys[i] for i in np.flatnonzero(is_lost).tolist()]
+    kept = [board.keys[i] for i in np.flatnonzero(~is_lost).tolist()]
     return PairingScores(
         scorer=scorer,
         model=two_way(values, ends_of(scorer.scale)),
