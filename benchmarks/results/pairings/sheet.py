@@ -23,6 +23,7 @@ from plait.benchmarks.results.contact_sheet import (
     SheetQuery,
     draw_sheet,
     furthest_apart,
+    queries_with_images,
 )
 from plait.benchmarks.results.page_files import PageFiles
 from plait.benchmarks.results.pairings.comparison import Pairings
@@ -44,10 +45,10 @@ def sheet_of(
     """Return the queries of `keys` that the first scorer sets pairings furthest apart on.
 
     As many of each category as there are, and the first answer to each. None where no
-    query with an image has a score of every pairing.
+    query that a pairing has drawn an image for has a score of every pairing.
     """
-    drawn = board.table.column("images").to_numpy() > 0
-    wanted = board.column["query"].names_of(drawn).intersection(keys)
+    cells = [system.name for system in pairings.matrix.cells]
+    wanted = queries_with_images(board, cells).intersection(keys)
     for scores in pairings.scores:
         values = np.stack([*scores.shared.values()], axis=1)
         own = dict(zip(scores.keys, values, strict=True))
