@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -131,7 +132,8 @@ class Names(NamedTuple):
     def is_(self, *names: str) -> Mask:
         """Return which rows have one of `names`."""
         wanted = set(names)
-        return np.isin(self.codes, [i for i, n in enumerate(self.names) if n in wanted])
+        codes = [i for i, name in enumerate(self.names) if name in wanted]
+        return np.isin(self.codes, codes)
 
     def names_of(self, where: Mask) -> set[str]:
         """Return the names that some rows have."""
@@ -140,8 +142,10 @@ class Names(NamedTuple):
     def recode(self, names: Sequence[str]) -> Codes:
         """Return by row the position of its name in `names`; -1 for others and for none."""
         place = {name: i for i, name in enumerate(names)}
-        known = np.array([*(place.get(name, -1) for name in self.names), -1], np.int32)
-        return known[self.codes]
+        known = [place.get(name, -1) for name in self.names]
+        # The code of a row without a name is -1, and picks this last one.
+        known.append(-1)
+        return np.array(known, np.int32)[self.codes]
 
 
 Reading = Callable[[Collection[str]], Iterable[Evaluation]]
@@ -217,6 +221,7 @@ class Board:
     @cached_property
     def is_complete(self) -> Mask:
         """The rows of answers of which nothing is missing, and of their scores."""
+        # The rows of an answer's scores follow its own.
         answer = np.cumsum(self.is_answer) - 1
         lost = np.zeros(self.is_answer.sum() + 1, dtype=np.bool_)
         lost[answer[self.column["outcome"].is_(MISSING)]] = True
@@ -283,7 +288,7 @@ class Board:
 
     def rows_of(self, groups: Iterable[Group]) -> list[int]:
         """Return the rows of `values` that are of some groups."""
-        return [row for group in groups for row in self.groups[group]]
+        return [*chain.from_iterable(self.groups[group] for group in groups)]
 
     @cached_property
     def category_names(self) -> list[str]:
@@ -303,8 +308,10 @@ class Board:
     @cached_property
     def tallies(self) -> dict[tuple[str, str, str], Counter[tuple[str, str]]]:
         """Outcomes by (system, category, field), counted under (scorer or "", name)."""
-        keys = ((s.name, *group) for s in self.systems for group in self.groups)
-        tallies = {key: Counter[tuple[str, str]]() for key in keys}
+        tallies: dict[tuple[str, str, str], Counter[tuple[str, str]]] = {}
+        for one in self.systems:
+            for group in self.groups:
+                tallies[one.name, *group] = Counter()
         columns = ["system", "category", "field", "scorer", "outcome"]
         counted = self.group(self.is_counted, columns)
         for system, category, field_name, scorer, outcome, count in counted:
@@ -319,11 +326,15 @@ class Board:
 
         With the number of their rows and, of another column, the sum of its `value`s.
         """
-        chosen = self.table.select([*columns, *([value] if value else [])])
-        rows = chosen.filter(pa.array(where)).unify_dictionaries()
-        rows = rows.append_column("place", pa.array(np.arange(len(rows))))
-        sums: list[Any] = [([], "count_all"), *([(value, "sum")] if value else [])]
+        sums: list[Any] = [([], "count_all")]
+        chosen = [*columns]
+        if value:
+            sums.append((value, "sum"))
+            chosen.append(value)
         sums.append(("place", "min"))
+        rows = self.table.select(chosen).filter(pa.array(where)).unify_dictionaries()
+        rows = rows.append_column("place", pa.array(np.arange(len(rows))))
+        # Several threads would add numbers in an order that differs from time to time.
         found = rows.group_by([*columns], use_threads=False).aggregate(sums)
         # Groups are in an order of their own, which follows from hashes.
         found = found.sort_by("place_min").drop_columns("place_min")
@@ -339,14 +350,15 @@ class Board:
         # A power of two, with which no sum of large scores overflows.
         unit = 2.0 ** -self.rounds.bit_length()
         values = {}
-        for scorer in (s.name for s in self.scorers):
-            rows = np.flatnonzero(scored & self.column["scorer"].is_(scorer))
+        for scorer in self.scorers:
+            rows = np.flatnonzero(scored & self.column["scorer"].is_(scorer.name))
             at = row[rows], column[rows]
-            sums = np.zeros((2, len(self.keys), len(self.systems)))
-            np.add.at(sums[0], at, unit * value[rows])
-            np.add.at(sums[1], at, unit)
+            sums = np.zeros((len(self.keys), len(self.systems)))
+            counts = np.zeros((len(self.keys), len(self.systems)))
+            np.add.at(sums, at, unit * value[rows])
+            np.add.at(counts, at, unit)
             with np.errstate(invalid="ignore"):
-                values[scorer] = sums[0] / sums[1]
+                values[scorer.name] = sums / counts
         return values
 
     def rows(self, where: Mask, *columns: str) -> Iterator[tuple[Any, ...]]:
@@ -375,20 +387,32 @@ class Board:
         A scorer that applies to nothing is none of them, and where random weights answer
         or judge, nobody expects a score.
         """
-        random = {name for kind in RANDOM for name in self._of_weights(kind)}
-        if random.issuperset(s.name for s in self.systems):
+        random = {*chain.from_iterable(self._random_weights.values())}
+        if random.issuperset(system.name for system in self.systems):
             return {}
         counts = sum(self.tallies.values(), Counter[tuple[str, str]]())
-        lost = {
-            s.name: counts[s.name, "unscored"] + counts[s.name, "failed_scores"]
-            for s in self.scorers
-            if s.name not in random and not counts[s.name, "scored"]
-        }
-        return {name: n for name, n in lost.items() if n}
+        lost = {}
+        for scorer in self.scorers:
+            name = scorer.name
+            n = counts[name, "unscored"] + counts[name, "failed_scores"]
+            if name not in random and not counts[name, "scored"] and n:
+                lost[name] = n
+        return lost
 
     def _of_weights(self, kind: str) -> list[str]:
+        """Return the systems and scorers that have a stage with weights of a kind."""
+        names = []
         parts: list[System | Scorer] = [*self.systems, *self.scorers]
-        return [p.name for p in parts if any(s.weights == kind for s in p.stages)]
+        for part in parts:
+            if any(stage.weights == kind for stage in part.stages):
+                names.append(part.name)
+        return names
+
+    @property
+    def _random_weights(self) -> dict[str, list[str]]:
+        """By kind of random weights, the systems and scorers that have them."""
+        names = {kind: self._of_weights(kind) for kind in RANDOM}
+        return {kind: own for kind, own in names.items() if own}
 
     @property
     def title(self) -> str:
@@ -417,7 +441,7 @@ class Board:
                 f"damaged parts in this run ({self.damaged:,}), whose records count as "
                 "missing in all numbers"
             )
-        if random := {kind: n for kind in RANDOM if (n := self._of_weights(kind))}:
+        if random := self._random_weights:
             named = "; ".join(f"{kind}: {', '.join(own)}" for kind, own in random.items())
             found.append(f"random weights ({named}): the numbers mean nothing")
         if mini := self._of_weights(MINI):
@@ -445,8 +469,10 @@ class Board:
     @property
     def brief_warning(self) -> str:
         """The same in a few words, for captions."""
-        parts = ["Damaged parts: records are missing."] if self.damaged else []
-        if any(map(self._of_weights, RANDOM)):
+        parts = []
+        if self.damaged:
+            parts.append("Damaged parts: records are missing.")
+        if self._random_weights:
             parts.append("Random weights: the numbers mean nothing.")
         elif self._of_weights(MINI):
             parts.append("Mini weights: nothing is said about published models.")

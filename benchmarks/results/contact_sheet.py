@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import zip_longest
+from itertools import chain, zip_longest
 
 import numpy as np
 from PIL import Image as Pillow
@@ -74,13 +74,16 @@ class ContactSheet:
     @property
     def cells(self) -> list[SheetCell]:
         """All of them, from left to right and from top to bottom."""
-        rows = (row for query in self.queries for row in query.rows.values())
-        return [cell for row in rows for cell in row]
+        cells: list[SheetCell] = []
+        for query in self.queries:
+            cells += chain.from_iterable(query.rows.values())
+        return cells
 
     @property
     def images(self) -> dict[str, Image]:
         """All images by digest."""
-        return {i.digest: i for cell in self.cells for i in cell.images}
+        images = chain.from_iterable(cell.images for cell in self.cells)
+        return {image.digest: image for image in images}
 
     @cached_property
     def margin(self) -> int:
@@ -125,12 +128,13 @@ class FirstAnswers:
             if e.repeat != 0:
                 continue
             place = key_of(e.sample), e.system
-            done = e.document.value.images if isinstance(e.document, Result) else ()
-            images[place] = done[:_IMAGES]
-            outcomes[place] = outcome_of(e.document)[0]
+            drawn = e.document.value.images if isinstance(e.document, Result) else ()
+            images[place] = drawn[:_IMAGES]
+            outcomes[place], _, _ = outcome_of(e.document)
             if isinstance(e.sample, Query):
-                said = (part.text for part in e.sample.question if isinstance(part, Text))
-                texts[e.sample.id] = " ".join(said)
+                question = e.sample.question
+                parts = [part.text for part in question if isinstance(part, Text)]
+                texts[e.sample.id] = " ".join(parts)
         return cls(texts, images, outcomes)
 
 
@@ -146,21 +150,20 @@ def sheet_of_systems(
     each category as there are: those that `scorer` sets the systems furthest apart on, else
     the first ones.
     """
-    places = [[s.name for s in board.systems].index(name) for name in systems]
     values = np.full((len(board.keys), len(systems)), np.nan)
     form = NumberForm()
     if scorer is not None:
+        names = [system.name for system in board.systems]
+        places = [names.index(name) for name in systems]
         values = board.values[scorer.name][:, places]
         form = NumberForm.of(scorer.scale)
     own = dict(zip(board.keys, values, strict=True))
     category = {query.key: query.category for query in board.queries}
     if isinstance(queries, int):
-        drawn = board.table.column("images").to_numpy() > 0
-        wanted = board.column["query"].names_of(
-            drawn & board.column["system"].is_(*systems)
-        )
-        asked = [query.key for query in board.queries if query.key in wanted]
-        order = {key: np.nan_to_num(own[key]) for key in asked}
+        with_images = queries_with_images(board, systems)
+        candidates = [query.key for query in board.queries if query.key in with_images]
+        # Where nothing is scored all spreads are 0, and queries stay in their order.
+        order = {key: np.nan_to_num(own[key]) for key in candidates}
         chosen = [*furthest_apart(board, order, queries)]
     else:
         chosen = [*queries]
@@ -172,13 +175,19 @@ def sheet_of_systems(
         missing = "no image" if outcome == "done" else outcome
         return SheetCell(score, answers.images.get((key, name), ()), missing)
 
-    made = []
+    shown = []
     for key in chosen:
-        named = zip(systems, map(float, own[key]), strict=True)
-        row = [cell(key, name, value) for name, value in named]
+        pairs = zip(systems, map(float, own[key]), strict=True)
+        row = [cell(key, name, value) for name, value in pairs]
         text = answers.texts.get(key, "")
-        made.append(SheetQuery(key, category[key], text, {"": row}))
-    return ContactSheet(scorer.name if scorer else "", systems, made)
+        shown.append(SheetQuery(key, category[key], text, {"": row}))
+    return ContactSheet(scorer.name if scorer else "", systems, shown)
+
+
+def queries_with_images(board: Board, systems: Sequence[str]) -> set[str]:
+    """Return the keys of the queries that one of some systems has drawn an image for."""
+    drawn = board.table.column("images").to_numpy() > 0
+    return board.column["query"].names_of(drawn & board.column["system"].is_(*systems))
 
 
 def furthest_apart(
@@ -189,9 +198,15 @@ def furthest_apart(
     category = {q.key: q.category for q in board.queries}
     for key in sorted(values, key=lambda key: -np.ptp(values[key])):
         groups[category[key]].append(key)
-    turns = zip_longest(*groups.values())
-    chosen = set([key for keys in turns for key in keys if key][:most])
-    return {key: name for name, own in groups.items() for key in own if key in chosen}
+    # Categories take turns, so that each has as many as the others while it has any.
+    turns = chain.from_iterable(zip_longest(*groups.values()))
+    chosen = set([key for key in turns if key][:most])
+    categories = {}
+    for name, own in groups.items():
+        for key in own:
+            if key in chosen:
+                categories[key] = name
+    return categories
 
 
 def draw_sheet(sheet: ContactSheet, read: Read) -> Pillow.Image:
@@ -208,6 +223,15 @@ def draw_sheet(sheet: ContactSheet, read: Read) -> Pillow.Image:
             text = f"{text[:-2].rstrip()}…"
         draw.text((x, y), text, colour, font)
 
+    def draw_cell(x: int, y: int, cell: SheetCell) -> None:
+        for k, image in enumerate(cell.images):
+            tile = ImageOps.contain(decode(read(image)), (_TILE - _GAP, _TILE))
+            canvas.paste(tile, (x + k * _TILE, y))
+        if not cell.images:
+            write(x, y + _TILE // 2, cell.missing, column - _GAP, "dimgrey")
+        if cell.score:
+            write(x, y + _TILE, f"{sheet.scorer} {cell.score}", column - _GAP)
+
     y = 0
     for query in sheet.queries:
         write(_GAP, y, f"{query.key} ({query.category}): {query.text}", width - 2 * _GAP)
@@ -218,13 +242,6 @@ def draw_sheet(sheet: ContactSheet, read: Read) -> Pillow.Image:
         for name, own in query.rows.items():
             write(_GAP, y, name, _MARGIN - 2 * _GAP, "dimgrey")
             for i, cell in enumerate(own):
-                x = sheet.margin + i * column
-                for k, image in enumerate(cell.images):
-                    tile = ImageOps.contain(decode(read(image)), (_TILE - _GAP, _TILE))
-                    canvas.paste(tile, (x + k * _TILE, y))
-                if not cell.images:
-                    write(x, y + _TILE // 2, cell.missing, column - _GAP, "dimgrey")
-                if cell.score:
-                    write(x, y + _TILE, f"{sheet.scorer} {cell.score}", column - _GAP)
+                draw_cell(sheet.margin + i * column, y, cell)
             y += _ROW
     return canvas

@@ -73,8 +73,9 @@ class Frame:
 
     def _repr_html_(self) -> str:
         """The first rows."""
-        shown = self.arrow.slice(0, _SHOWN).to_pylist()
-        rows = [[_text(value) for value in row.values()] for row in shown]
+        rows = []
+        for row in self.arrow.slice(0, _SHOWN).to_pylist():
+            rows.append([_text(value) for value in row.values()])
         left = len(self) - len(rows)
         notes = [f"{left:,} more rows"] if left else []
         return ResultTable.of(f"{len(self):,} rows", self.columns, rows, notes).html

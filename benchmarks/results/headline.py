@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from rich.console import Group, RenderableType
@@ -48,48 +49,58 @@ def headline_table(board: Board) -> ResultTable:
         if any(cell.span for cell in cells):
             columns.append((column, cells))
             average = AVERAGES[headline(leaderboard(board), scorer.name)]
-            average = "all images" if scorer.of_sets else average
-            kinds.setdefault(average, []).append(scorer.name)
-    place = [system.name for system in board.systems]
-    names = [
-        TableCell(name, link=f"#section-system-{place.index(name)}")
-        for name in (row["system"] for row in rank(board))
-    ]
+            kind = "all images" if scorer.of_sets else average
+            kinds.setdefault(kind, []).append(scorer.name)
+    place = {system.name: i for i, system in enumerate(board.systems)}
+    names = []
+    for row in rank(board):
+        link = f"#section-system-{place[row['system']]}"
+        names.append(TableCell(row["system"], link=link))
     head = [TableColumn("system", numeric=False), *(column for column, _ in columns)]
     rows = zip(names, *(cells for _, cells in columns), strict=True)
-    of = [f"{kind}: {', '.join(own)}" for kind, own in kinds.items()]
-    of = of if len(of) > 1 else [*kinds]
-    order = columns[0][0].heading if board.scorers[1:] and columns else ""
-    first = f"; the best by {order} first" if order else ""
-    notes = [f"Means ({'; '.join(of)}) with 95% intervals{first}."] if of else []
+    notes = []
+    if kinds:
+        about = "; ".join(f"{kind}: {', '.join(own)}" for kind, own in kinds.items())
+        if len(kinds) == 1:
+            about = next(iter(kinds))
+        # With a single scorer it goes without saying what orders the rows.
+        order = f"; the best by {head[1].heading} first" if len(board.scorers) > 1 else ""
+        notes.append(f"Means ({about}) with 95% intervals{order}.")
     return ResultTable.of(board.title, head, rows, notes)
 
 
 def _column(board: Board, scorer: Scorer) -> tuple[TableColumn, list[TableCell]]:
+    """Return the means of one scorer; n is in the heading where it is the same for all."""
     rows = rank(board)
-    place = [system.name for system in board.systems]
+    place = {system.name: i for i, system in enumerate(board.systems)}
     average = headline(rows, scorer.name)
-    means = [row["scores"][scorer.name][average] for row in rows]
-    tied = _tied(board, scorer)
-    sizes = {cell["n"] for cell in means}
+    means = {row["system"]: row["scores"][scorer.name][average] for row in rows}
+    tied = _ties(board, scorer)
+    sizes = {mean["n"] for mean in means.values()}
     form = NumberForm.of(scorer.scale)
     k = board.scorers.index(scorer)
     cells = []
-    for name, plain in zip((row["system"] for row in rows), means, strict=True):
+    for name, mean in means.items():
         # A figure of a set has no answers that are worse than others.
-        worst = f"#order=worst&scorer={k}&system={place.index(name)}"
-        worst = "" if scorer.of_sets else worst
-        cell = TableCell.of(estimate_of(plain), form, tied=name in tied, link=worst)
+        worst = f"#order=worst&scorer={k}&system={place[name]}"
+        link = "" if scorer.of_sets else worst
+        cell = TableCell.of(estimate_of(mean), form, tied=name in tied, link=link)
         if len(sizes) > 1:
-            cell = replace(cell, detail=f"{cell.detail}\nn={plain['n']:,}".strip())
+            cell = replace(cell, detail=f"{cell.detail}\nn={mean['n']:,}".strip())
         cells.append(replace(cell, value=None) if is_reference(name) else cell)
     same = f", n={min(sizes):,}" if len(sizes) == 1 else ""
-    about: dict[str, Any] = {"numeric": True, "bars": True, "link": f"#section-scorer-{k}"}
-    about["detail"] = f"({scale_text(scorer.scale, scorer.direction)}){same}"
-    return TableColumn(scorer.name, scorer.direction, **about), cells
+    column = TableColumn(
+        scorer.name,
+        scorer.direction,
+        numeric=True,
+        bars=True,
+        link=f"#section-scorer-{k}",
+        detail=f"({scale_text(scorer.scale, scorer.direction)}){same}",
+    )
+    return column, cells
 
 
-def _tied(board: Board, scorer: Scorer) -> set[str]:
+def _ties(board: Board, scorer: Scorer) -> set[str]:
     """Return the systems that a scorer does not show to be worse than its best one.
 
     Figures of sets are not compared.
@@ -102,13 +113,15 @@ def _tied(board: Board, scorer: Scorer) -> set[str]:
     if not known:
         return set()
     best = min(known, key=place)["system"]
-    worse = set()
+    tied = {row["system"] for row in known} - {best}
     for one in differences(board):
-        if one["scorer"] == scorer.name and best in (one["a"], one["b"]) and one["ci95"]:
-            sign = 1 if (one["a"] == best) == (scorer.direction == "higher") else -1
-            if min(sign * end for end in one["ci95"]) > 0:
-                worse |= {one["a"], one["b"]}
-    return {row["system"] for row in known} - worse - {best}
+        pair = {one["a"], one["b"]}
+        if one["scorer"] != scorer.name or best not in pair or not one["ci95"]:
+            continue
+        sign = 1 if (one["a"] == best) == (scorer.direction == "higher") else -1
+        if min(sign * end for end in one["ci95"]) > 0:
+            tied -= pair
+    return tied
 
 
 def outcome_texts(board: Board) -> dict[str, str]:
@@ -116,14 +129,19 @@ def outcome_texts(board: Board) -> dict[str, str]:
 
     Answers that add to figures of sets are told by themselves.
     """
-    counts = {n: sum(row[n] for row in leaderboard(board)) for n in COUNTS}
+    counts = Counter[str]()
+    for row in leaderboard(board):
+        counts.update({name: row[name] for name in COUNTS})
     groups = outcome_groups(board).values()
-    members = sum(g.counts.total() for g in groups if g.outcome == OF_SETS)
+    members = sum(group.counts.total() for group in groups if group.outcome == OF_SETS)
     counts["not_applicable"] -= members
-    done = {"done": f"{counts['done']:,} of {counts['planned']:,} answers done"}
-    others = [n for n in COUNTS if n not in ("planned", "done", "scored")]
-    texts = done | {n: f"{counts[n]:,} {HEADINGS[n]}" for n in others if counts[n]}
-    return texts | ({OF_SETS: f"{members:,} in figures of sets"} if members else {})
+    texts = {"done": f"{counts['done']:,} of {counts['planned']:,} answers done"}
+    for name in COUNTS:
+        if name not in ("planned", "done", "scored") and counts[name]:
+            texts[name] = f"{counts[name]:,} {HEADINGS[name]}"
+    if members:
+        texts[OF_SETS] = f"{members:,} in figures of sets"
+    return texts
 
 
 def outcomes_note(board: Board) -> str:

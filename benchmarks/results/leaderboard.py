@@ -84,6 +84,10 @@ ABOUT_SPENT = (
     "scorer that uses it. Costs are shown where an endpoint has prices. Images that "
     "a critic discarded are included."
 )
+_ABOUT_RELEASED = (
+    "Raw scores from 0 to 6, averaged and rounded as the released scorer prints them."
+)
+_ABOUT_PAIRS = "Mean over the queries that have a score of both systems."
 _SPENT = {**MEASURES, "discarded": "images discarded"}
 LeaderboardRow = Mapping[str, Any]
 Cell = Mapping[str, Any]
@@ -170,19 +174,18 @@ def placing(
 
 def _scores(board: Board, scorer: Scorer) -> list[dict[str, Any]]:
     """Return every mean of one scorer, by system."""
-    outcomes: dict[str, set[str]] = {category: set() for category in board.category_names}
-    for (_, category, _), tally in board.tallies.items():
-        outcomes[category] |= {outcome for name, outcome in tally if name == scorer.name}
-    # Categories that a scorer does not apply to count in no average.
-    nothing_applies = {OutcomeName.NOT_APPLICABLE}
-    silent = {c for c, found in outcomes.items() if found == nothing_applies}
-    fixed = _fixed_means(board, scorer, [c for c in board.categories if c not in silent])
-    micro = _part(board, scorer, [*board.groups], (), board.answers)
+    silent = _silent_categories(board, scorer)
+    everything = [*board.groups]
     if scorer.of_sets:
         figures = board.figures[scorer.name]
-        micro = _cells(board, scorer, [*board.groups], figures, board.answers)
+        micro = _cells(board, scorer, everything, figures, board.answers)
         whole = [Estimate(None, reason="a figure of all images alone")] * len(figures)
-        fixed = _cells(board, scorer, [*board.groups], whole)
+        fixed = _cells(board, scorer, everything, whole)
+    else:
+        micro = _part(board, scorer, everything, (), board.answers)
+        # Categories that a scorer does not apply to count in no average.
+        weighted = [name for name in board.categories if name not in silent]
+        fixed = _means_by_fixed_weights(board, scorer, weighted)
     people = [figure.as_json for figure in agreement_of(scorer, board.agreement)]
     categories = {
         name: _part(board, scorer, board.groups_of(name), silent)
@@ -208,13 +211,24 @@ def _scores(board: Board, scorer: Scorer) -> list[dict[str, Any]]:
     return rows
 
 
+def _silent_categories(board: Board, scorer: Scorer) -> set[str]:
+    """Return the categories that a scorer applies to no answer of."""
+    outcomes: dict[str, set[str]] = {category: set() for category in board.category_names}
+    for (_, category, _), tally in board.tallies.items():
+        outcomes[category] |= {outcome for name, outcome in tally if name == scorer.name}
+    nothing_applies = {OutcomeName.NOT_APPLICABLE}
+    return {name for name, found in outcomes.items() if found == nothing_applies}
+
+
 def _criteria(board: Board, scorer: Scorer, system: str) -> dict[str, Any]:
     """Return the mean of each criterion, where they are on scales of their own."""
     if scorer.criteria_are_shares:
         return {}
     means = criterion_means(board, scorer.name).get("", {}).get(system, {})
-    scales = {c: board.criterion_scales.get((scorer.name, c), UNBOUNDED) for c in means}
-    cells = {c: m.as_json("mean") | {"scale": scales[c]} for c, m in means.items()}
+    cells = {}
+    for criterion, estimate in means.items():
+        scale = board.criterion_scales.get((scorer.name, criterion), UNBOUNDED)
+        cells[criterion] = estimate.as_json("mean") | {"scale": scale}
     return {"criteria": cells} if cells else {}
 
 
@@ -235,7 +249,7 @@ def _part(
     return _cells(board, scorer, groups, means, planned)
 
 
-def _fixed_means(
+def _means_by_fixed_weights(
     board: Board, scorer: Scorer, categories: Sequence[str]
 ) -> list[dict[str, Any]]:
     """Return category means under the published weights; none while one is empty."""
@@ -247,13 +261,17 @@ def _fixed_means(
         values[category] = board.values[scorer.name][board.rows_of(own)]
     means = []
     for i in range(len(board.systems)):
-        strata = [Stratum(c, board.categories[c], own[:, i]) for c, own in values.items()]
+        strata = [
+            Stratum(category, board.categories[category], of_systems[:, i])
+            for category, of_systems in values.items()
+        ]
         if strata:
             estimate = stratified_mean(strata, ends_of(scorer.scale))
         else:
             reason = "the task set publishes no number of queries per category"
             estimate = Estimate(None, reason=reason)
-        if empty := [s.name for s in strata if np.isnan(s.values).all()]:
+        empty = [stratum.name for stratum in strata if np.isnan(stratum.values).all()]
+        if empty:
             estimate = replace(estimate, reason=f"no scored query in {', '.join(empty)}")
         means.append(estimate)
     return _cells(board, scorer, groups, means)
@@ -266,12 +284,11 @@ def _cells(
     means: Iterable[Estimate],
     planned: int | None = None,
 ) -> list[dict[str, Any]]:
-    return [
-        estimate.as_json("mean")
-        | {"scale": scorer.scale}
-        | _counts(board, system.name, groups, [scorer.name], planned)
-        for estimate, system in zip(means, board.systems, strict=True)
-    ]
+    cells = []
+    for estimate, system in zip(means, board.systems, strict=True):
+        cell = estimate.as_json("mean") | {"scale": scorer.scale}
+        cells.append(cell | _counts(board, system.name, groups, [scorer.name], planned))
+    return cells
 
 
 def _as_released(board: Board, scorer: Scorer, system: str) -> dict[str, Any]:
@@ -368,11 +385,14 @@ def scorer_table(board: Board, scorer: Scorer) -> ResultTable:
     rows = rank(board, scorer)
     scores = [row["scores"][scorer.name] for row in rows]
     columns = [_systems(rows)]
-    columns += [_mean_column(AVERAGES[a], scorer, rows, a) for a in AVERAGES]
+    for average, heading in AVERAGES.items():
+        columns.append(_mean_column(heading, scorer, rows, average))
     columns += _categories(scorer, rows)
-    columns += _count_columns([s[MICRO] for s in scores])
+    columns += _count_columns([own[MICRO] for own in scores])
+    missed = [MICRO]
     # Nobody misses the average by fixed weights where no system has it.
-    missed = [a for a in AVERAGES if a == MICRO or any(own[a]["n"] for own in scores)]
+    if any(own[FIXED]["n"] for own in scores):
+        missed = [FIXED, MICRO]
     missing = []
     for row, own in zip(rows, scores, strict=True):
         for average in missed:
@@ -461,8 +481,9 @@ def criteria_tables(board: Board, scorer: Scorer) -> Iterator[ResultTable]:
     for category, systems in shares.items():
         criteria = _criteria_in_order(systems)
         lines = []
-        for name in _ranked_names(board, scorer, systems):
-            lines.append([name, *(systems[name].get(c, "-") for c in criteria)])
+        for name in _names_in_order(board, scorer, systems):
+            shown = systems[name]
+            lines.append([name, *(shown.get(criterion, "-") for criterion in criteria)])
         yield ResultTable.of(f"{category}, by criterion", ["system", *criteria], lines)
 
 
@@ -472,7 +493,7 @@ def _criteria_in_order(systems: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return sorted(criteria, key=PENALTY.__eq__)
 
 
-def _ranked_names(board: Board, scorer: Scorer, among: Container[str]) -> list[str]:
+def _names_in_order(board: Board, scorer: Scorer, among: Container[str]) -> list[str]:
     """Return systems in the order of the leaderboard by a scorer."""
     names = [row["system"] for row in rank(board, scorer)]
     return [name for name in names if name in among]
@@ -508,14 +529,12 @@ def _criterion_mean_tables(board: Board, scorer: Scorer) -> Iterator[ResultTable
         scales = {c: board.criterion_scales.get((scorer.name, c), "") for c in criteria}
         head = [f"{c} ({scale})" if bounds(scale) else c for c, scale in scales.items()]
         lines: list[list[str | TableCell]] = []
-        for name in _ranked_names(board, scorer, systems):
-            cells = [
-                TableCell.of(
-                    systems[name].get(c, Estimate(None)), NumberForm.of(scale), counted=True
-                )
-                for c, scale in scales.items()
-            ]
-            lines.append([name, *cells])
+        for name in _names_in_order(board, scorer, systems):
+            line: list[str | TableCell] = [name]
+            for criterion, scale in scales.items():
+                estimate = systems[name].get(criterion, Estimate(None))
+                line.append(TableCell.of(estimate, NumberForm.of(scale), counted=True))
+            lines.append(line)
         title = f"{category}, by criterion" if category else "By criterion"
         yield ResultTable.of(title, ["system", *head], lines)
 
@@ -558,12 +577,14 @@ def counts_table(board: Board) -> ResultTable:
 def settings_table(stages: Sequence[StageSpec]) -> ResultTable:
     """Return what each stage is and how it is set."""
     lines = []
-    for s in stages:
-        known = (f"{k} {v}" for k, v in s.settings.items() if v not in (None, ""))
-        seeds = ["seeded by the run's seed and the query"] if s.seeded else []
-        model = s.identity or s.target
-        settings = ", ".join([*known, *seeds])
-        lines.append([s.name, s.kind.value, model, str(s.weights or ""), settings])
+    for stage in stages:
+        texts = [f"{k} {v}" for k, v in stage.settings.items() if v not in (None, "")]
+        if stage.seeded:
+            texts.append("seeded by the run's seed and the query")
+        kind = stage.kind.value
+        model = stage.identity or stage.target
+        weights = str(stage.weights or "")
+        lines.append([stage.name, kind, model, weights, ", ".join(texts)])
     head = ["stage", "kind", "model", "weights", "settings"]
     return ResultTable.of("Settings", head, lines, numeric=False)
 
@@ -572,11 +593,11 @@ def outcomes_table(board: Board) -> ResultTable:
     """Return why answers and judgements have no value; on the page, counts lead to them."""
     numbered = [*enumerate(outcome_groups(board).values())]
     numbered.sort(key=lambda pair: -pair[1].counts.total())
-    names = [s.name for s in board.systems]
+    place = {system.name: i for i, system in enumerate(board.systems)}
     affected = Counter[str]()
     for _, group in numbered:
         affected.update(group.counts)
-    shown = [name for name in names if affected[name]]
+    shown = [name for name in place if affected[name]]
     lines = []
     for number, group in numbered:
         if not group.counts:
@@ -585,7 +606,7 @@ def outcomes_table(board: Board) -> ResultTable:
         cells = []
         for name in shown:
             count = group.counts[name]
-            to = f"{link}&system={names.index(name)}"
+            to = f"{link}&system={place[name]}"
             cells.append(TableCell(f"{count:,}" if count else "", link=to))
         total = TableCell(f"{group.counts.total():,}", link=link)
         outcome = group.outcome.replace("_", " ")
@@ -637,12 +658,12 @@ def legend(board: Board) -> str:
                     methods.add(str(cell["method"]))
     by = f" ({', '.join(sorted(methods))})" if methods else ""
     weights = ", ".join(f"{name} {n:,}" for name, n in board.categories.items())
-    fixed = (
-        f"Fixed weights: category means weighted by {weights}, over the categories that a "
-        "scorer applies to. "
-        if weights
-        else ""
-    )
+    fixed = ""
+    if weights:
+        fixed = (
+            f"Fixed weights: category means weighted by {weights}, over the categories "
+            "that a scorer applies to. "
+        )
     about = " ".join([*board.about_replies, *board.about_scorers])
     return (
         "The best first, the ground truth and its controls last. "
@@ -653,10 +674,14 @@ def legend(board: Board) -> str:
 
 def parts_of(scores: Mapping[str, Any]) -> Iterator[tuple[str, str, Cell]]:
     """Every mean of one system by one scorer: part, group, cell."""
-    yield from ((average, "", scores[average]) for average in AVERAGES)
-    for part, groups in (("category", "categories"), ("field", "fields")):
-        yield from ((part, name, cell) for name, cell in scores[groups].items())
-    yield from (("criterion", n, cell) for n, cell in scores.get("criteria", {}).items())
+    for average in AVERAGES:
+        yield average, "", scores[average]
+    for name, cell in scores["categories"].items():
+        yield "category", name, cell
+    for name, cell in scores["fields"].items():
+        yield "field", name, cell
+    for name, cell in scores.get("criteria", {}).items():
+        yield "criterion", name, cell
 
 
 def write_leaderboard(board: Board, root: AnyPath) -> None:
@@ -708,30 +733,28 @@ def _as_csv(board: Board) -> str:
         for scorer, scores in row["scores"].items():
             about |= {"scorer": scorer, "direction": scores["direction"]}
             for part, group, cell in parts_of(scores):
-                ends = dict(
-                    zip(("ci95_low", "ci95_high"), cell["ci95"] or (), strict=False)
-                )
-                line = {"part": part, "group": group, **cell, **ends}
+                line = {"part": part, "group": group, **cell}
+                if cell["ci95"]:
+                    line["ci95_low"], line["ci95_high"] = cell["ci95"]
                 lines.append(about | {k: v for k, v in line.items() if v is not None})
-    cells = [[line.get(name, "") for name in head] for line in lines]
-    return csv_text(head, cells)
+    rows = []
+    for line in lines:
+        rows.append([line.get(name, "") for name in head])
+    return csv_text(head, rows)
 
 
 def _markdown(board: Board) -> str:
     parts = [f"# Leaderboard: {board.title}"]
     if board.warning:
         parts.append(f"> **Warning: {plain(board.warning)}**")
-    parts += [legend(board)] if board.scorers else []
+    if board.scorers:
+        parts.append(legend(board))
     for scorer in board.scorers:
         parts += _section(scorer_table(board, scorer), 2)
-        released = (
-            "Raw scores from 0 to 6, averaged and rounded as the released scorer prints"
-        )
-        parts += _section(table_as_released(board, scorer), 3, f"{released} them.")
+        parts += _section(table_as_released(board, scorer), 3, _ABOUT_RELEASED)
         for table in (field_table(board, scorer), *criteria_tables(board, scorer)):
             parts += _section(table, 3)
-        paired = "Mean over the queries that have a score of both systems."
-        parts += _section(pairs_table(board, scorer.name), 3, paired)
+        parts += _section(pairs_table(board, scorer.name), 3, _ABOUT_PAIRS)
     parts += _section(controls_table(board), 2, ABOUT_CONTROLS)
     parts += _section(counts_table(board), 2)
     reasons = reasons_table("system", reasons_of(board))

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from html import escape
-from itertools import count
 from typing import TYPE_CHECKING
 
 from plait.benchmarks.results.report.images import web_image
@@ -81,11 +80,14 @@ def words(text: str) -> str:
 
 def content_html(content: Iterable[Text | Image], read: Read) -> str:
     """Text and images in order."""
-    number = count(1)
-    parts = (
-        words(part.text) if isinstance(part, Text) else _image(part, next(number), read)
-        for part in content
-    )
+    parts = []
+    images = 0
+    for part in content:
+        if isinstance(part, Text):
+            parts.append(words(part.text))
+        else:
+            images += 1
+            parts.append(_image(part, images, read))
     return "".join(parts)
 
 

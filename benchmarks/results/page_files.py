@@ -74,6 +74,7 @@ class FolderFiles:
     def write_data(self, name: str, rows: Any) -> str:
         """Write the script `name`, which hands `rows` to the page; return `name`."""
         script = f"plait({data_text(name)},{data_text(rows)});\n"
+        # A page can be made again at any time, so its files need not be flushed.
         write_whole(self.folder / name, script, durable=False)
         return name
 

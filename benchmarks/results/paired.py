@@ -102,8 +102,9 @@ class SystemComparison(Mapping[str, PairedMeans]):
             if name not in names:
                 raise unknown("system", name, names)
         single = {s.name: s for s in board.scorers if not s.of_sets}
+        of_sets = {s.name for s in board.scorers if s.of_sets}
         for name in scorers or ():
-            if name not in single and name in (s.name for s in board.scorers):
+            if name in of_sets:
                 raise UsageError(
                     f"{name} has no score of a single query, but one figure of all images"
                 )
@@ -139,11 +140,9 @@ class SystemComparison(Mapping[str, PairedMeans]):
             f"Of the queries that both have a score of. Difference: {self.first} minus "
             f"{self.second}. Better, worse: queries on which {self.first} is."
         ]
-        notes += [
-            f"{name}: {means.difference.reason}."
-            for name, means in self.means.items()
-            if means.difference.reason
-        ]
+        for name, means in self.means.items():
+            if means.difference.reason:
+                notes.append(f"{name}: {means.difference.reason}.")
         title = f"{self.first} and {self.second}, query by query"
         rows = [self._row(name, means) for name, means in self.means.items()]
         return ResultTable.of(title, ["scorer", *columns], rows, notes)

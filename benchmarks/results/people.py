@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -68,12 +69,16 @@ class MeasuredAgreement:
 def published_figures(splits: Collection[str]) -> list[Agreement]:
     """Return the published figures on some splits of MMRB2, by split in their order."""
     table = _table()
-    return [
-        Agreement(name=name, split=split, value=own[split], source=table["source"])
-        for split in table["splits"]
-        for name, own in table["judges"].items()
-        if split in splits and split in own
-    ]
+    source = table["source"]
+    figures = []
+    for split in table["splits"]:
+        if split not in splits:
+            continue
+        for name, own in table["judges"].items():
+            if split in own:
+                figure = Agreement(name=name, split=split, value=own[split], source=source)
+                figures.append(figure)
+    return figures
 
 
 @cache
@@ -90,7 +95,8 @@ def agreement_of(
     """
     stages = {stage.digest[:12] for stage in scorer.stages}
     for own in measured:
-        if (own.judge, own.manner) == (scorer.name, scorer.manner) and own.stage in stages:
+        is_asked_alike = (own.judge, own.manner) == (scorer.name, scorer.manner)
+        if is_asked_alike and own.stage in stages:
             yield from own.figures
     if {stage.weights for stage in scorer.stages} == {"pretrained"}:
         yield from figures_of_metric(scorer.name)
@@ -105,7 +111,7 @@ def figures_of_metric(scorer: str) -> list[Agreement]:
 
 def read_measured(files: Iterable[Path]) -> tuple[MeasuredAgreement, ...]:
     """Return what was measured of each judge; UsageError for a file of another form."""
-    return tuple(measured for file in files for measured in _read(file))
+    return tuple(chain.from_iterable(map(_read, files)))
 
 
 def _read(file: Path) -> list[MeasuredAgreement]:
@@ -122,8 +128,11 @@ def _read(file: Path) -> list[MeasuredAgreement]:
 
 def _read_judge(judge: Mapping[str, Any], source: str) -> MeasuredAgreement:
     """Return the figures of one judge, of the splits in which any pair was judged."""
-    figures = [
-        Agreement(
+    figures = []
+    for split, figure in judge["groups"]["split"].items():
+        if figure["value"] is None:
+            continue
+        agreement = Agreement(
             name=judge["judge"],
             split=split,
             value=figure["value"],
@@ -132,9 +141,7 @@ def _read_judge(judge: Mapping[str, Any], source: str) -> MeasuredAgreement:
             source=source,
             origin="measured",
         )
-        for split, figure in judge["groups"]["split"].items()
-        if figure["value"] is not None
-    ]
+        figures.append(agreement)
     return MeasuredAgreement(
         judge=judge["judge"],
         manner=judge["manner"],

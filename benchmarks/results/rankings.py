@@ -84,8 +84,12 @@ class Rankings:
         """(series, 1 + DRAWS, systems), the best being 1 and equal ones sharing."""
         from scipy.stats import rankdata
 
-        signed = (-s.draws if s.direction == "higher" else s.draws for s in self.series)
-        return np.stack([rankdata(d, axis=1, nan_policy="propagate") for d in signed])
+        ranks = []
+        for series in self.series:
+            # `rankdata` gives 1 to the lowest.
+            draws = -series.draws if series.direction == "higher" else series.draws
+            ranks.append(rankdata(draws, axis=1, nan_policy="propagate"))
+        return np.stack(ranks)
 
     def _estimates(self, of: Floats, n: int) -> dict[str, Estimate]:
         pairs = zip(self.systems, of.T, strict=True)
@@ -144,12 +148,11 @@ class Rankings:
         whole = NumberForm(0)
         mean = NumberForm(1)
         names = ("mean rank", *(s.name for s in self.series))
-        order = sorted(self.systems, key=lambda s: self.mean_ranks[s].value or 0.0)
-        rows = [
-            [TableCell(s), TableCell.of(self.mean_ranks[s], mean)]
-            + [TableCell.of(own[s], whole) for own in self.ranks]
-            for s in order
-        ]
+        rows = []
+        for system in sorted(self.systems, key=lambda s: self.mean_ranks[s].value or 0.0):
+            ranks = [TableCell.of(own[system], whole) for own in self.ranks]
+            mean_rank = TableCell.of(self.mean_ranks[system], mean)
+            rows.append([TableCell(system), mean_rank, *ranks])
         notes = [
             "Among the systems with a score from every scorer; 1 is the best. No "
             "interval: the rank is the same whichever queries are drawn."
@@ -167,8 +170,9 @@ class Rankings:
             e = self.correlations[min(i, j), max(i, j)]
             return TableCell.of(e, form, tint=round(_STRONGEST * (e.value or 0.0)))
 
-        places = range(len(names))
-        rows = [[TableCell(names[i]), *(cell(i, j) for j in places)] for i in places]
+        rows = []
+        for i, name in enumerate(names):
+            rows.append([TableCell(name), *(cell(i, j) for j in range(len(names)))])
         reasons = {e.reason: None for e in self.correlations.values() if e.reason}
         notes = [ABOUT_CORRELATIONS, *(f"{why[0].upper()}{why[1:]}." for why in reasons)]
         columns = [TableColumn(name, numeric=True) for name in names]

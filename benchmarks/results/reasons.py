@@ -63,10 +63,13 @@ def missing_values_csv(
 ) -> str:
     """Return one line per missing value, ordered by system, each with the same `mark`."""
     place = {system: i for i, system in enumerate(systems)}
-    ordered = sorted(missing, key=lambda value: (place[value.system], *value[1:]))
-    rows = (v._replace(reason=" ".join(v.reason.split())) for v in ordered)
-    marked = ((*row, *mark.values()) for row in rows)
-    return csv_text((*MissingValue._fields, *mark), marked)
+
+    def rows() -> Iterator[tuple[Any, ...]]:
+        for value in sorted(missing, key=lambda value: (place[value.system], *value[1:])):
+            on_one_line = " ".join(value.reason.split())
+            yield *value._replace(reason=on_one_line), *mark.values()
+
+    return csv_text((*MissingValue._fields, *mark), rows())
 
 
 class OutcomeGroup(NamedTuple):
@@ -123,29 +126,38 @@ def count_reasons(
     for value in missing:
         shape = shape_of("", value.outcome, value.fault, value.reason)
         shapes[value.system][shape].append(value.reason)
-    return {system: _rank(alike) for system, alike in shapes.items()}
+    return {system: _rank(own) for system, own in shapes.items()}
 
 
-def _rank(shapes: dict[Shape, list[str]]) -> list[dict[str, Any]]:
-    ranked: list[dict[str, Any]] = [
-        {"outcome": outcome, "fault": fault, "reason": min(alike)}
-        | {"count": len(alike), "alike": len(set(alike))}
-        for (_, outcome, fault, _), alike in shapes.items()
-    ]
-    ranked.sort(key=lambda r: (-r["count"], r["outcome"], r["reason"]))
+def _rank(shapes: Mapping[Shape, Sequence[str]]) -> list[dict[str, Any]]:
+    """Return the most frequent shapes of reasons, and all others as one."""
+    ranked: list[dict[str, Any]] = []
+    for (_, outcome, fault, _), alike in shapes.items():
+        kind = {"outcome": outcome, "fault": fault, "reason": min(alike)}
+        ranked.append(kind | {"count": len(alike), "alike": len(set(alike))})
+    ranked.sort(key=lambda kind: (-kind["count"], kind["outcome"], kind["reason"]))
     others = ranked[MOST:]
     if not others:
         return ranked
-    count, alike = (sum(r[name] for r in others) for name in ("count", "alike"))
-    rest = {"outcome": "", "fault": "", "reason": "other reasons", "count": count}
-    return [*ranked[:MOST], rest | {"alike": alike, "kinds": len(others)}]
+    rest = {
+        "outcome": "",
+        "fault": "",
+        "reason": "other reasons",
+        "count": sum(kind["count"] for kind in others),
+        "alike": sum(kind["alike"] for kind in others),
+        "kinds": len(others),
+    }
+    return [*ranked[:MOST], rest]
 
 
 def reasons_table(
     who: str, reasons: Iterable[tuple[str, Reasons]], notes: Sequence[str] = ()
 ) -> ResultTable:
     """Return a line per reason, in order; `who` heads the column of names."""
-    lines = ([name, *_texts(reason)] for name, own in reasons for reason in own)
+    lines = []
+    for name, own in reasons:
+        for reason in own:
+            lines.append([name, *_texts(reason)])
     return ResultTable.of("Reasons", [who, "count", "outcome", "reason"], lines, notes)
 
 
@@ -153,10 +165,15 @@ def most_frequent(
     who: str, reasons: Iterable[tuple[str, Reasons]], file: str
 ) -> ResultTable:
     """Return the reasons that a terminal shows; `file` names every missing value."""
-    ranked = [(name, reason) for name, own in reasons for reason in own]
-    ranked.sort(key=lambda one: ("kinds" in one[1], -one[1]["count"], one[0]))
+    ranked: list[tuple[str, Mapping[str, Any]]] = []
+    for name, own in reasons:
+        ranked += [(name, reason) for reason in own]
+    # What stands for several kinds comes last, however frequent all of them are.
+    ranked.sort(key=lambda pair: ("kinds" in pair[1], -pair[1]["count"], pair[0]))
     kinds = sum(reason.get("kinds", 1) for _, reason in ranked[_IN_TERMINAL:])
-    more = f"and {kinds:,} more {'kind' if kinds == 1 else 'kinds'}; " if kinds else ""
+    more = ""
+    if kinds:
+        more = f"and {kinds:,} more {'kind' if kinds == 1 else 'kinds'}; "
     shown = ((name, [reason]) for name, reason in ranked[:_IN_TERMINAL])
     return reasons_table(who, shown, [f"{more}each one is listed in {file}"])
 

@@ -19,6 +19,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from typing import Any, TypeVar
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -42,6 +43,8 @@ _BREAK = re.compile(r"(?<=[+@:/_-])(?=[^\W\d])|(?<= )")
 """Where a name may be broken: behind its separators, never inside a word."""
 _LEAST_TEXT = 24
 """Characters to a line of a column of text that a terminal has no room for."""
+_PADDING = 2
+"""Characters beside a column in a terminal, one on each side."""
 _TEXT_WIDTH = 120
 """Characters to a line where a table is printed as text from Python."""
 _FORMULA = re.compile(r"[=+\-@\t]")
@@ -150,7 +153,7 @@ class ResultTable:
         columns = [
             TableColumn(c, numeric=numeric) if isinstance(c, str) else c for c in head
         ]
-        cells = [[TableCell(c) if isinstance(c, str) else c for c in row] for row in rows]
+        cells = [_cells_of(row) for row in rows]
         return cls(title=title, columns=columns, rows=cells, notes=notes)
 
     @property
@@ -158,25 +161,32 @@ class ResultTable:
         """(row, column) of the best values; ties are all best, a lone value is not."""
         marked: set[tuple[int, int]] = set()
         for j, column in enumerate(self.columns):
-            cells = [(row[j], i) for i, row in enumerate(self.rows)]
-            values = {i: c.value for c, i in cells if c.value is not None}
+            texts: dict[int, str] = {}
+            values: dict[int, float] = {}
+            for i, row in enumerate(self.rows):
+                if (value := row[j].value) is not None:
+                    texts[i] = row[j].text
+                    values[i] = value
             if column.direction is None or len(values) < 2:
                 continue
-            best = (max if column.direction == "higher" else min)(values.values())
-            top = next(cell.text for cell, i in cells if values.get(i) == best)
+            choose = max if column.direction == "higher" else min
+            best = choose(values, key=values.__getitem__)
             # A value that is printed like the best is as good as the best.
-            marked |= {(i, j) for cell, i in cells if i in values and cell.text == top}
+            marked |= {(i, j) for i, text in texts.items() if text == texts[best]}
         return frozenset(marked)
 
     @property
     def bars(self) -> dict[tuple[int, int], list[float]]:
         """Spans by (row, column), in percent of the column's own axis."""
         found: dict[tuple[int, int], list[float]] = {}
-        for j in (j for j, column in enumerate(self.columns) if column.bars):
-            spans = {i: span for i, row in enumerate(self.rows) if (span := row[j].span)}
-            low = min((span[0] for span in spans.values()), default=0.0)
-            width = max((span[2] for span in spans.values()), default=0.0) - low
-            for i, span in spans.items():
+        for j, column in enumerate(self.columns):
+            if not column.bars:
+                continue
+            spans = {i: row[j].span for i, row in enumerate(self.rows)}
+            known = {i: span for i, span in spans.items() if span}
+            low = min((span[0] for span in known.values()), default=0.0)
+            width = max((span[2] for span in known.values()), default=0.0) - low
+            for i, span in known.items():
                 places = [100 * (x - low) / width if width else 50.0 for x in span]
                 found[i, j] = [round(place, 1) for place in places]
         return found
@@ -184,25 +194,28 @@ class ResultTable:
     @property
     def footnotes(self) -> Sequence[str]:
         """The notes, and what marks in the cells mean."""
-        tied = any(cell.tied for row in self.rows for cell in row)
-        return [*self.notes, *([ABOUT_TIED] if tied else [])]
+        if any(cell.tied for cell in chain.from_iterable(self.rows)):
+            return [*self.notes, ABOUT_TIED]
+        return [*self.notes]
 
     @property
     def right(self) -> list[bool]:
         """Which columns are aligned to the right: those of numbers, dashes and nothing."""
-        return [
-            bool(self.rows) and all(_NUMBER.match(row[j].full) for row in self.rows)
-            if column.numeric is None
-            else column.numeric
-            for j, column in enumerate(self.columns)
-        ]
+        right = []
+        for j, column in enumerate(self.columns):
+            numeric = column.numeric
+            if numeric is None:
+                texts = [row[j].full for row in self.rows]
+                numeric = bool(texts) and all(map(_NUMBER.match, texts))
+            right.append(numeric)
+        return right
 
     def _cells(self, form: Callable[[TableCell, bool], T]) -> list[list[T]]:
         best = self.best
-        return [
-            [form(cell, (i, j) in best) for j, cell in enumerate(row)]
-            for i, row in enumerate(self.rows)
-        ]
+        rows = []
+        for i, row in enumerate(self.rows):
+            rows.append([form(cell, (i, j) in best) for j, cell in enumerate(row)])
+        return rows
 
     @property
     def rich(self) -> RenderableType:
@@ -213,38 +226,39 @@ class ResultTable:
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType]:
         yield Text(printable(self.title), style="bold")
-        yield from self._grids(options.max_width) if self.rows else ()
-        yield from (Text(f" {printable(note)}", style="dim") for note in self.footnotes)
+        if self.rows:
+            yield from self._grids(options.max_width)
+        for note in self.footnotes:
+            yield Text(f" {printable(note)}", style="dim")
         yield Text()
 
     def _grids(self, room: int) -> Iterator[RenderableType]:
         """The rows in a terminal; columns without room stand below the others."""
-        columns = list[GridColumn]()
-        used = list[int]()
         best = self.best
-        for j, column in enumerate(self.columns):
+        right = self.right
+        columns: list[GridColumn] = []
+        used = 0
+        for j, heading in enumerate(self.columns):
             # Text flows; words and numbers are never broken, and names of rows only where
             # names may be.
-            flows = j > 0 and not self.right[j]
-            beside = room - used[0] - 2 if flows else room // 3
+            flows = j > 0 and not right[j]
+            first = _PADDING + columns[0].least if columns else 0
+            beside = room - first - _PADDING if flows else room // 3
             cells = [
                 _rich_cell(row[j], (i, j) in best, beside, flows=flows)
                 for i, row in enumerate(self.rows)
             ]
-            widest = max(_width(cell.plain) for cell in cells)
-            head = _lines(column.full, max(widest, room // 8))
-            least = widest
-            if flows:
-                words = max(_longest_word(cell.plain) for cell in cells)
-                least = max(words, min(widest, _LEAST_TEXT))
-            least, widest = (max(_width(head), width) for width in (least, widest))
-            used.append(2 + least)
-            if len(columns) > 1 and sum(used) > room:
-                yield from (_grid(columns, room), Text())
+            side: JustifyMethod = "right" if right[j] else "left"
+            column = _grid_column(heading.full, side, cells, room, flows=flows)
+            own = _PADDING + column.least
+            if len(columns) > 1 and used + own > room:
+                yield _grid(columns, room)
+                yield Text()
+                # The first column names the rows: it begins every grid.
                 columns = columns[:1]
-                used = [used[0], used[-1]]
-            side: JustifyMethod = "right" if self.right[j] else "left"
-            columns.append(GridColumn(head, side, cells, least, widest))
+                used = first
+            columns.append(column)
+            used += own
         yield _grid(columns, room)
 
     @property
@@ -275,7 +289,10 @@ class ResultTable:
     def csv(self) -> str:
         """For another program: the headings, then one line per row."""
         head = [column.full for column in self.columns]
-        return csv_text(head, ([cell.full for cell in row] for row in self.rows))
+        rows = []
+        for row in self.rows:
+            rows.append([cell.full for cell in row])
+        return csv_text(head, rows)
 
     @property
     def html(self) -> str:
@@ -336,6 +353,10 @@ def _lines(text: str, width: int) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
+def _cells_of(row: Iterable[str | TableCell]) -> list[TableCell]:
+    return [TableCell(cell) if isinstance(cell, str) else cell for cell in row]
+
+
 @dataclass(frozen=True, slots=True)
 class GridColumn:
     """A column as a terminal shows it."""
@@ -349,12 +370,26 @@ class GridColumn:
     """Width at which no text flows into a second line."""
 
 
+def _grid_column(
+    heading: str, side: JustifyMethod, cells: Sequence[Text], room: int, *, flows: bool
+) -> GridColumn:
+    """Return a column, its heading in lines that are as wide as the cells or a bit more."""
+    widest = max(_width(cell.plain) for cell in cells)
+    head = _lines(heading, max(widest, room // 8))
+    least = widest
+    if flows:
+        words = max(_longest_word(cell.plain) for cell in cells)
+        least = max(words, min(widest, _LEAST_TEXT))
+    of_head = _width(head)
+    return GridColumn(head, side, cells, max(of_head, least), max(of_head, widest))
+
+
 def _grid(columns: Sequence[GridColumn], room: int) -> Table:
     grid = Table(box=None, padding=(0, 1), header_style="dim")
-    widths = _widths(columns, room - 2 * len(columns))
+    widths = _widths(columns, room - _PADDING * len(columns))
     for column, width in zip(columns, widths, strict=True):
         # One that is alone has no more room than there is.
-        width = min(width, max(room - 2, 1))
+        width = min(width, max(room - _PADDING, 1))
         grid.add_column(
             Text(column.head), justify=column.side, overflow="fold", width=width
         )
@@ -388,9 +423,11 @@ def _rich_cell(cell: TableCell, best: bool, width: int, *, flows: bool) -> Text:
     # Where text flows, a word is broken only if no column has room for it.
     words = cell.text.split() if flows else [cell.text]
     text = " ".join(_lines(word, width) for word in words)
-    text = f"{TIED} {text}" if cell.tied else text
+    if cell.tied:
+        text = f"{TIED} {text}"
     parts = [(text, "bold" if best else "")]
-    parts += [(f"\n{line}", "dim") for line in map(printable, cell.detail.splitlines())]
+    for line in cell.detail.splitlines():
+        parts.append((f"\n{printable(line)}", "dim"))
     return Text.assemble(*parts)
 
 
@@ -402,7 +439,8 @@ def plain(text: str) -> str:
 
 def _markdown_cell(cell: TableCell, best: bool) -> str:
     text = f"**{plain(cell.text)}**" if best else plain(cell.text)
-    return f"{f'{TIED} ' if cell.tied else ''}{text} {plain(cell.detail)}".strip()
+    mark = f"{TIED} " if cell.tied else ""
+    return f"{mark}{text} {plain(cell.detail)}".strip()
 
 
 def escape_latex(text: str) -> str:
@@ -425,6 +463,7 @@ def json_text(content: Any, default: Callable[[Any], Any] | None = None) -> str:
 def csv_text(head: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
     """Headings and rows; an apostrophe before texts that spreadsheets would compute."""
     file = io.StringIO()
+    # The module's own lines end in CRLF.
     writer = csv.writer(file, lineterminator="\n")
     writer.writerows(map(_csv_cell, row) for row in (head, *rows))
     return file.getvalue()
@@ -450,7 +489,8 @@ def latex_page(
 ) -> str:
     """LaTeX tables to include: the warning as a comment, its `brief` form in captions."""
     remarks = [f"{title}. Needs the package booktabs."]
-    remarks += [f"Warning: {warning}"] if warning else []
+    if warning:
+        remarks.append(f"Warning: {warning}")
     head = "".join(f"% {printable(remark)}\n" for remark in remarks)
     caption = rf"\caption{{\textbf{{{escape_latex(brief)}}} " if brief else r"\caption{"
     texts = (table.latex.replace(r"\caption{", caption, 1) for table in tables)

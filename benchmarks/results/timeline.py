@@ -60,7 +60,8 @@ def timeline_of(root: AnyPath) -> Timeline | None:
     sessions = [s for s in read_sessions(root) if s.workers]
     if not sessions:
         return None
-    summary = summarise(longest := max(sessions, key=lambda s: s.end))
+    longest = max(sessions, key=lambda session: session.end)
+    summary = summarise(longest)
     words = words_of(summary)
     if len(sessions) > 1:
         words[0] = f"Session {sessions.index(longest) + 1} of {len(sessions)}. {words[0]}"
@@ -85,12 +86,11 @@ def words_of(summary: Mapping[str, Any]) -> list[str]:
         return [f"No worker computed anything in {duration(whole)}."]
     parts = {f"limited by {n}": use["bound_s"] for n, use in summary["stages"].items()}
     parts |= {words: summary[name] for name, words in _PARTS.items()}
-    longest = sorted(parts, key=lambda p: -parts[p])[:_MOST_NAMED]
-    texts = [
-        f"{duration(parts[p])} ({parts[p] / whole:.0%}) {p}"
-        for p in longest
-        if parts[p] / whole >= _LEAST_SHARE
-    ]
+    texts = []
+    for part in sorted(parts, key=lambda name: -parts[name])[:_MOST_NAMED]:
+        share = parts[part] / whole
+        if share >= _LEAST_SHARE:
+            texts.append(f"{duration(parts[part])} ({share:.0%}) {part}")
     time = f"Time: {duration(whole)}, of which {', '.join(texts)}."
     if held <= 0:
         return [time, "All work was done by endpoints."]
@@ -110,14 +110,17 @@ def duration(seconds: float) -> str:
 
 
 def _stages(summary: Mapping[str, Any]) -> ResultTable:
-    head = ["stage", "workers", "records", "batches", "limit for", "computing", "waiting"]
+    head = [
+        *("stage", "workers", "records", "batches"),
+        *("limit for", "computing", "waiting", "loading", "energy, kJ"),
+    ]
     rows = []
     for name, use in summary["stages"].items():
         counts = (f"{use[key]:,}" for key in ("workers", "records", "batches"))
         seconds = (duration(use[f"{s}_s"]) for s in ("bound", "compute", "wait", "load"))
         energy = "-" if use["joules"] is None else f"{use['joules'] / 1000:,.1f}"
         rows.append([name, *counts, *seconds, energy])
-    return ResultTable.of("Time of each stage", [*head, "loading", "energy, kJ"], rows)
+    return ResultTable.of("Time of each stage", head, rows)
 
 
 def lanes_of(sessions: Sequence[Session]) -> dict[str, Shares]:
@@ -127,7 +130,8 @@ def lanes_of(sessions: Sequence[Session]) -> dict[str, Shares]:
     """
     total = sum(max(1, s.end) for s in sessions)
     at = 0
-    lanes: dict[tuple[str, str], Shares] = defaultdict(lambda: np.zeros((5, _COLUMNS)))
+    empty = np.zeros((len(STATES), _COLUMNS))
+    lanes: dict[tuple[str, str], Shares] = defaultdict(empty.copy)
     for session in sessions:
         grid = Grid(-at, total - at, _COLUMNS)
         number = Counter[str]()
@@ -172,20 +176,19 @@ def _draw_lane(axes: Axes, row: int, shares: Shares, edges: Shares) -> None:
     for state, (_, colour) in _DRAWN.items():
         above = below - 0.8 * shares[STATES.index(state)].round(2)
         # One step for equal neighbours: a long lane has few.
-        kept = np.flatnonzero(
-            np.diff(above, prepend=-1) ** 2 + np.diff(below, prepend=-1) ** 2
-        )
-        where = np.append(edges[kept], edges[-1])
-        axes.stairs(above[kept], where, baseline=below[kept], fill=True, color=colour)
+        changes = (np.diff(above, prepend=-1) != 0) | (np.diff(below, prepend=-1) != 0)
+        steps = np.flatnonzero(changes)
+        where = np.append(edges[steps], edges[-1])
+        axes.stairs(above[steps], where, baseline=below[steps], fill=True, color=colour)
         below = above
 
 
 def _words(shares: Shares) -> str:
     held = shares.sum() or 1.0
-    parts = {
-        word: shares[STATES.index(state)].sum() / held
-        for state, (word, _) in _DRAWN.items()
-    }
-    return ", ".join(
-        f"{word} {share:.0%}" for word, share in parts.items() if share >= 0.005
-    )
+    texts = []
+    for state, (word, _) in _DRAWN.items():
+        share = shares[STATES.index(state)].sum() / held
+        # What is less would stand there as 0%.
+        if share >= 0.005:
+            texts.append(f"{word} {share:.0%}")
+    return ", ".join(texts)

@@ -58,10 +58,13 @@ class ControlCheck:
             from scipy.stats import binomtest
 
             sure = binomtest(self.above, self.above + self.below).pvalue < 1 - CONFIDENCE
-            right = self.above > self.below
-            return "undecided" if not sure else "right" if right else "wrong"
+            if not sure:
+                return "undecided"
+            return "right" if self.above > self.below else "wrong"
         low, high = self.difference.ci95
-        return "right" if low > 0 else "wrong" if high < 0 else "undecided"
+        if low > 0:
+            return "right"
+        return "wrong" if high < 0 else "undecided"
 
 
 def checks(board: Board) -> list[ControlCheck]:
@@ -69,16 +72,14 @@ def checks(board: Board) -> list[ControlCheck]:
     names = [s.name for s in board.systems]
     if TRUTH not in names:
         return []
-    truth = names.index(TRUTH)
-    values = board.values
-    return [
-        compare_values(
-            s.name, s.scale, name, values[s.name][:, truth], values[s.name][:, i]
-        )
-        for s in board.scorers
-        for i, name in enumerate(names)
-        if is_control(name)
-    ]
+    found = []
+    for scorer in board.scorers:
+        by_system = dict(zip(names, board.values[scorer.name].T, strict=True))
+        truth = by_system[TRUTH]
+        for name in filter(is_control, names):
+            made = by_system[name]
+            found.append(compare_values(scorer.name, scorer.scale, name, truth, made))
+    return found
 
 
 def compare_values(

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from plait import commands
 from plait.benchmarks.results.board import Board
-from plait.benchmarks.results.pairings.comparison import pairings_of
+from plait.benchmarks.results.pairings.comparison import Pairings, pairings_of
 from plait.benchmarks.results.pairings.matrix import matrices_of
 from plait.benchmarks.results.pairings.sheet import form_of, sheet_of, write_sheet
 from plait.benchmarks.results.pairings.tables import FILES, tables_of, write_pairings
@@ -71,8 +71,10 @@ def main(options: Mapping[str, Any], console: Console) -> int:
     if not matrices_of(planned.experiment.systems):
         raise _no_matrix(str(config.root))
     # What the options name must be there before anything runs.
-    _metrics(options, planned.experiment.scorers), _people(options["human"])
-    _ = options["sheet"] and form_of(options["sheet"])
+    _metrics(options, planned.experiment.scorers)
+    _people(options["human"])
+    if options["sheet"]:
+        form_of(options["sheet"])
     finished = commands.execute_plan(planned, console)
     if (board := finished.board) is not None:
         _show(board, config.root, options, console)
@@ -80,16 +82,19 @@ def main(options: Mapping[str, Any], console: Console) -> int:
 
 
 def _metrics(options: Mapping[str, Any], scorers: Sequence[Scorer]) -> list[str]:
+    """Return the scorers that `--metrics` names, each once; UsageError for others."""
     valid = [s.name for s in scorers if not s.of_sets]
-    named = (text.split(",") for text in options["metrics"] or ())
-    chosen = [*dict.fromkeys(name.strip() for names in named for name in names)]
+    chosen: dict[str, None] = {}
+    for names in options["metrics"] or ():
+        chosen |= dict.fromkeys(name.strip() for name in names.split(","))
     for name in chosen:
         if name not in valid:
             raise unknown("scorer of single answers in this run", name, valid)
-    return chosen
+    return [*chosen]
 
 
 def _people(file: Path | None) -> dict[str, dict[str, float]]:
+    """Return by system and query what people gave on average; nothing without a file."""
     if file is None:
         return {}
     scale = MMIES_SCALE
@@ -100,10 +105,13 @@ def _people(file: Path | None) -> dict[str, dict[str, float]]:
             "column score or criteria; `plait agreement` reads both"
         )
     given: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for rated in ratings.values.values():
-        for unit, value in rated.items():
+    for ratings_of_one in ratings.values.values():
+        for unit, value in ratings_of_one.items():
             given[unit.system][unit.id].append(float(value))
-    return {s: {q: fmean(v) for q, v in own.items()} for s, own in given.items()}
+    means = {}
+    for system, own in given.items():
+        means[system] = {query: fmean(values) for query, values in own.items()}
+    return means
 
 
 def _refuse_options(options: Mapping[str, Any], root: AnyPath) -> None:
@@ -149,14 +157,19 @@ def _with_defaults(flags: Mapping[str, Any]) -> tuple[dict[str, Any], _Sides]:
     mini = weights == "mini"
     run: DefaultRun = QUICKSTART if mini else SAMPLE
     own = {"data": run.data, "scorers": run.scorers, "weights": weights}
-    changed = {**flags, **{name: flags[name] or value for name, value in own.items()}}
+    changed = dict(flags)
+    for name, value in own.items():
+        changed[name] = flags[name] or value
     return changed, mini_models() if mini else _TINY
 
 
 def mini_models() -> _Sides:
     """The LVLMs and text-to-image models whose mini weights are there, each folder once."""
-    quick = {model for name in QUICKSTART.systems for model in parts_of(name).models}
+    quick = set[str]()
+    for system in QUICKSTART.systems:
+        quick.update(parts_of(system).models)
     by_folder: dict[Path, str] = {}
+    # Of models that share a folder, the one of the quick start gives it its name.
     for name in sorted(MINI, key=lambda name: (name not in quick, name)):
         if folder_of(name).is_dir() and (name in by_name(Named.LVLM) or is_t2i(name)):
             by_folder.setdefault(folder_of(name), name)
@@ -166,8 +179,8 @@ def mini_models() -> _Sides:
 
 
 def _refuse_half(lvlms: Sequence[str], t2is: Sequence[str]) -> None:
-    absent = "--lvlm" if not lvlms else "--t2i" if not t2is else ""
-    if absent:
+    if not lvlms or not t2is:
+        absent = "--t2i" if lvlms else "--lvlm"
         raise UsageError(
             f"{absent} is missing: a matrix has at least one LVLM and one text-to-image "
             "model, and two of one of them (see `plait list systems`)"
@@ -194,17 +207,8 @@ def _show(
     console: Console,
     out: AnyPath | None = None,
 ) -> None:
-    metrics = _metrics(options, board.scorers)
-    people = _people(options["human"])
-    cells = {s.name for one in matrices_of(board.systems) for s in one.cells}
-    if not cells:
-        raise _no_matrix(str(root))
-    if people and cells.isdisjoint(people):
-        raise UsageError(
-            f"{options['human']} rates none of the pairings, but {', '.join(people)}; "
-            f"the pairings: {', '.join(sorted(cells))}"
-        )
-    pairings = [one.showing(metrics, people) for one in pairings_of(board)]
+    """Print the tables, and write the files and the contact sheet that options name."""
+    pairings = _choose_pairings(board, root, options)
     for one in pairings:
         for table in tables_of(one):
             console.print(table.rich)
@@ -212,13 +216,37 @@ def _show(
         console.print(f"Warning: {board.warning}.", style="yellow")
     with folder_written(root, out) as folder:
         write_pairings(board, folder, pairings)
-    names = f"{FILES[0]} (and {', '.join(f.partition('.')[2] for f in FILES[1:])})"
-    console.print(f"pairings    {folder / names}", soft_wrap=True)
-    if (file := options["sheet"]) is not None:
-        sheet = sheet_of(board, pairings[0], keys_shown(board.keys, limit_of(None)))
-        if sheet is None:
-            raise UsageError(
-                "no contact sheet: no query with an image has a score for every pairing"
-            )
-        write_sheet(sheet, file, BlobReader())
-        console.print(f"sheet       {file}", soft_wrap=True)
+    first, *others = FILES
+    endings = ", ".join(file.partition(".")[2] for file in others)
+    console.print(f"pairings    {folder / first} (and {endings})", soft_wrap=True)
+    if options["sheet"] is not None:
+        _write_sheet(board, pairings[0], options["sheet"])
+        console.print(f"sheet       {options['sheet']}", soft_wrap=True)
+
+
+def _choose_pairings(
+    board: Board, root: AnyPath, options: Mapping[str, Any]
+) -> list[Pairings]:
+    """Return the pairings by the scorers and people that options name; UsageError."""
+    metrics = _metrics(options, board.scorers)
+    people = _people(options["human"])
+    cells = set[str]()
+    for matrix in matrices_of(board.systems):
+        cells.update(system.name for system in matrix.cells)
+    if not cells:
+        raise _no_matrix(str(root))
+    if people and cells.isdisjoint(people):
+        raise UsageError(
+            f"{options['human']} rates none of the pairings, but {', '.join(people)}; "
+            f"the pairings: {', '.join(sorted(cells))}"
+        )
+    return [one.showing(metrics, people) for one in pairings_of(board)]
+
+
+def _write_sheet(board: Board, pairings: Pairings, file: Path) -> None:
+    sheet = sheet_of(board, pairings, keys_shown(board.keys, limit_of(None)))
+    if sheet is None:
+        raise UsageError(
+            "no contact sheet: no query with an image has a score for every pairing"
+        )
+    write_sheet(sheet, file, BlobReader())

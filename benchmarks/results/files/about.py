@@ -171,11 +171,15 @@ def scorer_of(facts: Facts, stages: Mapping[str, StageSpec]) -> RecordedScorer:
 
 def read_measured(facts: Sequence[Facts]) -> tuple[MeasuredAgreement, ...]:
     """Return the agreement of judges with people that was written down."""
-    found = []
+    measured = []
     for one in facts:
-        figures = (Agreement(**{**f, "ci95": _ends(f["ci95"])}) for f in one["figures"])
-        found.append(MeasuredAgreement(**{**one, "figures": tuple(figures)}))
-    return tuple(found)
+        figures = tuple(_agreement(figure) for figure in one["figures"])
+        measured.append(MeasuredAgreement(**{**one, "figures": figures}))
+    return tuple(measured)
+
+
+def _agreement(facts: Facts) -> Agreement:
+    return Agreement(**{**facts, "ci95": _ends(facts["ci95"])})
 
 
 def facts_of_figures(figures: Mapping[str, Sequence[Estimate]]) -> dict[str, Any]:

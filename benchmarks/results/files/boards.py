@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +29,7 @@ from plait.benchmarks.results.files.schema import TABLES
 from plait.benchmarks.results.files.tables import ResultTables
 from plait.benchmarks.results.pairings.matrix import composition_of, matrices_of
 from plait.generators.base import Kind, OutcomeName
+from plait.generators.system import System
 from plait.pipelines.chat.endings import CUT
 from plait.scorers.parts import RULED
 from plait.scorers.statistics.estimate import Floats
@@ -122,25 +123,18 @@ class Spending:
             name: pc.fill_null(records.column(name), np.nan).to_numpy() for name in _AMOUNTS
         }
         keys = KeyIndex.of(records.column("key"))
-        made, judged = (_records_of(table, keys) for table in (answers, scores))
+        made = _records_of(answers, keys)
+        judged = _records_of(scores, keys)
         totals: dict[str, Amounts] = {}
-        cut = Counter[str]()
+        cut: dict[str, int] = {}
         for table, asked, name in ((answers, made, "system"), (scores, judged, "scorer")):
-            whose = Names.of(table, name)
-            done = Names.of(table, "outcome").is_(OutcomeName.DONE, OutcomeName.SCORED)
-            is_cut = ~np.isnan(amounts[CUT])[asked.record] & done[asked.row]
-            cut_rows = _mask_of(asked.row[is_cut], len(table))
-            owners = whose.codes[asked.row]
-            for code, owner in enumerate(whose.names):
-                own = _mask_of(asked.record[owners == code], len(records))
-                if own.any():
-                    totals[owner] = _total(amounts, own)
-                if n := int((whose.codes[cut_rows] == code).sum()):
-                    cut[owner] = n
+            owners = Names.of(table, name)
+            totals |= _totals_by(owners, asked, amounts)
+            cut |= _count_cut(owners, asked, amounts[CUT], table)
         used = _mask_of(made.record, len(records)) | _mask_of(judged.record, len(records))
         if used.any():
             totals[""] = _total(amounts, used)
-        return cls(amounts, made, judged, totals, cut)
+        return cls(amounts, made, judged, totals, Counter(cut))
 
 
 def _mask_of(places: Indices, n: int) -> Mask:
@@ -167,6 +161,32 @@ def _records_of(table: pa.Table, keys: KeyIndex) -> Asked:
     new = np.ones(len(row), np.bool_)
     new[1:] = (np.diff(row) != 0) | (np.diff(record) != 0)
     return Asked(row[new], record[new])
+
+
+def _totals_by(
+    owners: Names, asked: Asked, amounts: Mapping[str, Floats]
+) -> dict[str, Amounts]:
+    """Return by owner of rows the sum of each measure over the records behind them."""
+    owner_of_asked = owners.codes[asked.row]
+    totals: dict[str, Amounts] = {}
+    for code, owner in enumerate(owners.names):
+        # A record that several rows of an owner share counts once.
+        own = _mask_of(asked.record[owner_of_asked == code], len(amounts[CUT]))
+        if own.any():
+            totals[owner] = _total(amounts, own)
+    return totals
+
+
+def _count_cut(owners: Names, asked: Asked, cut: Floats, table: pa.Table) -> dict[str, int]:
+    """Return by owner how many of its rows with a value hold a reply that was cut."""
+    done = Names.of(table, "outcome").is_(OutcomeName.DONE, OutcomeName.SCORED)
+    is_cut = ~np.isnan(cut)[asked.record] & done[asked.row]
+    codes = owners.codes[_mask_of(asked.row[is_cut], len(table))]
+    counts = {}
+    for code, owner in enumerate(owners.names):
+        if n := int((codes == code).sum()):
+            counts[owner] = n
+    return counts
 
 
 def _total(amounts: Mapping[str, Floats], rows: Mask) -> Amounts:
@@ -245,19 +265,21 @@ class _Rows:
     def _of_systems(self, table: pa.Table) -> dict[str, pa.Array]:
         systems = self.results.systems
         at = Names.of(table, "system").recode([s.name for s in systems])
-        parts = [composition_of(system) for system in systems]
-        return {
-            name: _texts_at([part[i] for part in parts], at)
-            for i, name in enumerate(("lvlm", "t2i", "protocol"))
-        }
+        compositions = [composition_of(system) for system in systems]
+        columns = {}
+        for i, name in enumerate(("lvlm", "t2i", "protocol")):
+            texts = [composition[i] for composition in compositions]
+            columns[name] = _texts_at(texts, at)
+        return columns
 
     def _of_queries(self, table: pa.Table) -> dict[str, pa.Array]:
         heads = self.results.heads
         at = Names.of(table, "query").recode([*heads])
-        return {
-            name: _texts_at([group[i] for group in heads.values()], at)
-            for i, name in enumerate(("category", "field"))
-        }
+        columns = {}
+        for i, name in enumerate(("category", "field")):
+            texts = [group[i] for group in heads.values()]
+            columns[name] = _texts_at(texts, at)
+        return columns
 
     def _spent(self, asked: Asked, n: int) -> dict[str, pa.Array]:
         sums = {}
@@ -323,24 +345,35 @@ def _sums(values: Floats, row: Indices, n: int) -> Floats:
 
 def _document_costs(results: ResultTables) -> list[DocumentCost] | None:
     """Return what the documents of paired systems cost; None where that is not known."""
-    paired = {s.name: s for m in matrices_of(results.systems) for s in m.cells}
-    stages = {spec.folder for system in paired.values() for spec in system.stages}
+    paired: list[System] = []
+    for matrix in matrices_of(results.systems):
+        paired += matrix.cells
+    stages = set[str]()
+    for system in paired:
+        stages.update(spec.folder for spec in system.stages)
     if not paired or stages & {*results.about.unreadable}:
         return None
+    records = _record_costs(results, stages)
     columns = [*_ABOUT, "outcome", "tries", "jobs"]
-    answers = results.rows("answers", columns, {"system": [*paired]})
+    names = [system.name for system in paired]
+    answers = results.rows("answers", columns, {"system": names})
     place = {key: i for i, key in enumerate(results.heads)}
     number = {system.name: i for i, system in enumerate(results.systems)}
 
     def position(row: Mapping[str, Any]) -> tuple[int, int, int]:
         return row["repeat"], place[row["query"]], number[row["system"]]
 
+    return [_cost(results, row, records) for row in sorted(answers, key=position)]
+
+
+def _record_costs(results: ResultTables, stages: Collection[str]) -> dict[str, RecordCost]:
+    """Return by key what the records of some stages, named by their folders, cost."""
     records = {}
     for row in results.rows("records", ["key", "stage", *_AMOUNTS], {"stage": stages}):
         amounts = {name: row[name] for name in _AMOUNTS if row[name] is not None}
         spec = results.stages[row["stage"]]
         records[row["key"]] = RecordCost.with_amounts(spec, amounts)
-    return [_cost(results, row, records) for row in sorted(answers, key=position)]
+    return records
 
 
 def _cost(
@@ -352,7 +385,8 @@ def _cost(
     drawn = [j for j, kind in zip(jobs, kinds, strict=True) if kind is Kind.RENDER]
     tries = json.loads(row["tries"] or "[]")
     seeds = [tried["seed"] for tried in tries if tried["try"] == 1]
-    seeds = seeds or [job["seed"] for job in drawn]
+    if not seeds:
+        seeds = [job["seed"] for job in drawn]
     return DocumentCost(
         system=row["system"],
         query=row["query"],

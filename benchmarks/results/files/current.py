@@ -93,12 +93,12 @@ class CurrentResults:
     @property
     def retried(self) -> int:
         """Records that the next run would make again: of failures that are not final."""
-        faults = self.tables.table("records", ["fault"]).column("fault").value_counts()
-        return sum(
-            found["counts"]
-            for found in faults.to_pylist()
-            if found["values"] and not Fault(found["values"]).final
-        )
+        faults = self.tables.table("records", ["fault"]).column("fault")
+        retried = 0
+        for found in _value_counts(faults):
+            if found["values"] and not Fault(found["values"]).final:
+                retried += found["counts"]
+        return retried
 
     def is_complete(self) -> bool:
         """Return whether a run would make nothing."""
@@ -152,6 +152,7 @@ def _are_other_parts(tables: ResultTables) -> bool:
         parts = parts_in(folder)
         if {part.name for part in parts} != {*tables.records.get(folder.name, ())}:
             return True
+        # One with the very time of `run.json` may be later than what was read.
         if any(part.stat().st_mtime >= written for part in parts):
             return True
     there = {folder.name for folder in stage_folders(tables.root)}

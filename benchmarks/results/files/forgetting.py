@@ -39,12 +39,13 @@ def forget_rows(
         write_errors(results.folder),
     ):
         rest = _Rest(results, Path(place))
+        # These come first: they name the records, prompts and images that must stay.
         rest.forget({"system": systems}, "answers")
         rest.forget({"system": systems, "scorer": scorers}, "scores", "parts", "embeddings")
         rest.forget({"system_a": systems, "system_b": systems}, "comparisons")
         rest.keep("records", "key", rest.keys)
         rest.keep("prompts", "prompt", rest.prompts)
-        if lost := rest.lost_images():
+        if lost := rest.find_lost_images():
             rest.forget({"digest": lost}, "images")
         tables = {**results.tables, **rest.tables}
         content = {
@@ -60,14 +61,18 @@ def about_without(
     """Return what is said of a run without some systems and scorers, and their stages."""
     left = [facts for facts in about.systems if facts["name"] not in systems]
     judging = [facts for facts in about.scorers if facts["name"] not in scorers]
-    used = {facts[name] for facts in left for name in CHAIN}
-    used.update(folder for facts in judging for folder in facts["stages"])
-    models = {model for facts in left for model in parts_of(facts["name"]).models}
+    used = set[str | None]()
+    models = set[str]()
+    for facts in left:
+        used.update(facts[name] for name in CHAIN)
+        models.update(parts_of(facts["name"]).models)
+    for facts in judging:
+        used.update(facts["stages"])
     figures = {}
     for name, own in about.figures.items():
         if name not in scorers:
-            named = zip(about.systems, own, strict=True)
-            figures[name] = [one for facts, one in named if facts["name"] not in systems]
+            pairs = zip(about.systems, own, strict=True)
+            figures[name] = [one for facts, one in pairs if facts["name"] not in systems]
     return replace(
         about,
         systems=left,
@@ -110,10 +115,12 @@ class _Rest:
         """Write a table with the rows alone whose column is among some values."""
         self._copy(table, lambda rows: pc.is_in(rows.column(column), among))
 
-    def lost_images(self) -> set[str]:
+    def find_lost_images(self) -> set[str]:
         """Return the digests of images that only answers which are gone referred to."""
         lost = set(self._lost)
-        for name in ("queries", "answers", "prompts") if lost else ():
+        if not lost:
+            return lost  # The tables need not be read.
+        for name in ("queries", "answers", "prompts"):
             entries = self.tables.get(name, self._results.tables.get(name, ()))
             for table in self._groups(entries):
                 lost -= _images_in(table)

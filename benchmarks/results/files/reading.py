@@ -185,10 +185,13 @@ class RunResults(ResultTables):
         Of the queries with these keys, of these systems, in a repeat counted from 1; else
         of all. With `notes`, documents and scores carry what their stages noted.
         """
-        repeats = None if repeat is None else [repeat]
-        asked: dict[str, Collection[Any] | None]
-        asked = {"query": keys, "system": systems, "repeat": repeats}
-        among = {name: values for name, values in asked.items() if values is not None}
+        among: dict[str, Collection[Any]] = {}
+        if keys is not None:
+            among["query"] = keys
+        if systems is not None:
+            among["system"] = systems
+        if repeat is not None:
+            among["repeat"] = [repeat]
         scored = defaultdict[tuple[str, str, int], dict[str, Row]](dict)
         for row in self.rows("scores", among=among):
             scored[row["system"], row["query"], row["repeat"]][row["scorer"]] = row
@@ -205,8 +208,9 @@ class RunResults(ResultTables):
             document = self._document(row, notes=notes)
             scores = {}
             if isinstance(document, Result):
-                for name in (name for name in order if name in own):
-                    scores[name] = self._score(own[name], notes=notes)
+                for name in order:
+                    if name in own:
+                        scores[name] = self._score(own[name], notes=notes)
             sample = queries[row["query"]]
             yield Evaluation(row["system"], sample, row["repeat"] - 1, document, scores)
 
@@ -265,7 +269,8 @@ class RunResults(ResultTables):
 
     def noted(self, record: RecordRow) -> dict[str, Any]:
         """Return what a stage noted about a record."""
-        return self.store.told(record)[0]
+        notes, _ = self.store.told(record)
+        return notes
 
     # ------------------------------------------------------------------------- board
 

@@ -59,6 +59,21 @@ def feature_of(kind: pa.DataType) -> dict[str, Any]:
     return {"dtype": names.get(kind, str(kind)), "_type": "Value"}
 
 
+def _record_column(name: str, about: str) -> pa.Field:
+    return _column(name, _TEXT, f"as in the stage's records: {about}")
+
+
+def _columns_of_side(side: str) -> list[pa.Field]:
+    """Return the columns of one system of a pair."""
+    system = f"system {side.upper()}"
+    return [
+        _column(f"system_{side}", _TEXT, f"name of {system}"),
+        _column(f"writer_{side}", _TEXT, f"model that wrote the text of {system}"),
+        _column(f"words_{side}", pa.int32(), f"words in the answer of {system}"),
+        _column(f"images_{side}", pa.int32(), f"images in the answer of {system}"),
+    ]
+
+
 _SYSTEM = _column("system", _TEXT, "name of the system")
 _QUERY = _column("query", _TEXT, "key of the query, as in `queries`")
 _REPEAT = _column("repeat", pa.int32(), "which answer to the query, counted from 1")
@@ -173,16 +188,8 @@ TABLES: Mapping[str, pa.Schema] = {
         _column("query", _TEXT, "id of the query"),
         _column("repeat", pa.int32(), "which answers, counted from 1"),
         _column("judging", pa.int32(), "times the judge had been asked about them before"),
-        *(
-            _column(f"{name}_{side}", kind, f"{about} {side.upper()}")
-            for side in "ab"
-            for name, kind, about in (
-                ("system", _TEXT, "name of system"),
-                ("writer", _TEXT, "model that wrote the text of system"),
-                ("words", pa.int32(), "words in the answer of system"),
-                ("images", pa.int32(), "images in the answer of system"),
-            )
-        ),
+        *_columns_of_side("a"),
+        *_columns_of_side("b"),
         _column("order", _TEXT, "ab, or ba where the answer of system B was shown first"),
         _column("aspect", _TEXT, "what was compared, such as preference"),
         _column("outcome", _TEXT, "done, unscored, failed, ..."),
@@ -202,16 +209,11 @@ TABLES: Mapping[str, pa.Schema] = {
     ),
     "replies": _table(
         _column("key", _TEXT, "digest of stage and input, as in `records`"),
-        *(
-            _column(name, _TEXT, f"as in the stage's records: {about}")
-            for name, about in (
-                ("outcome", "done, failed, skipped, unscored or not_applicable"),
-                ("fault", "kind of failure"),
-                ("reason", "why there is no value"),
-                ("usage", "JSON: tokens, images, energy and cost"),
-                ("notes", "JSON: what the stage noted, such as the exact prompt"),
-            )
-        ),
+        _record_column("outcome", "done, failed, skipped, unscored or not_applicable"),
+        _record_column("fault", "kind of failure"),
+        _record_column("reason", "why there is no value"),
+        _record_column("usage", "JSON: tokens, images, energy and cost"),
+        _record_column("notes", "JSON: what the stage noted, such as the exact prompt"),
         _column("seconds", pa.float64(), "that the stage was busy with it"),
         _column("at", pa.int64(), "when it was made, in microseconds since 1970"),
         _column("segments", _TEXT, "JSON: the reply of a language model"),

@@ -87,8 +87,9 @@ class Spill:
     def _tables(self, groups: Iterable[str]) -> Iterator[pa.Table]:
         """Yield what becomes a row group each."""
         if self._sink is None:
-            for group in (name for name in groups if name in self._rows):
-                yield pa.Table.from_batches([self._batch(self._rows[group])])
+            for group in groups:
+                if group in self._rows:
+                    yield pa.Table.from_batches([self._batch(self._rows[group])])
             return
         self._flush()
         self._sink.close()

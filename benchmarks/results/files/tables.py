@@ -118,8 +118,10 @@ class ResultTables:
     @property
     def is_current(self) -> bool:
         """Whether the run has no records that its results were not made of."""
-        now = record_parts(self.root)
-        return all({*own} <= {*self.records.get(name, ())} for name, own in now.items())
+        for name, parts in record_parts(self.root).items():
+            if not {*parts} <= {*self.records.get(name, ())}:
+                return False
+        return True
 
     @property
     def page_queries(self) -> Any:
@@ -138,7 +140,8 @@ class ResultTables:
                         sound = _digest(path) == entry["sha256"]
                 except OSError:
                     sound = False
-                found += [] if sound else [str(path)]
+                if not sound:
+                    found.append(str(path))
         return found
 
     # -------------------------------------------------------------------------- tables
@@ -169,13 +172,15 @@ class ResultTables:
         for entry in self.tables.get(name, ()):
             with self.open_file(entry) as file:
                 for group in range(file.metadata.num_row_groups):
-                    chosen = self._chosen(file, group, among)
-                    if chosen is None or len(chosen):
-                        table = file.read_row_group(group, columns=columns)
-                        table = table if chosen is None else table.take(chosen)
-                        yield from table.to_pylist()
+                    chosen = self._choose_rows(file, group, among)
+                    if chosen is not None and not len(chosen):
+                        continue
+                    table = file.read_row_group(group, columns=columns)
+                    if chosen is not None:
+                        table = table.take(chosen)
+                    yield from table.to_pylist()
 
-    def _chosen(
+    def _choose_rows(
         self, file: pq.ParquetFile, group: int, among: Mapping[str, Collection[Any]]
     ) -> pa.Array | None:
         """Return which rows of a row group have the values; None for all of them."""

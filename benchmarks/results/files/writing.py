@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -129,11 +130,12 @@ class ResultsWriter:
         self._used = {spec.name: UsageSum() for spec in self._plan.stages}
         self._prompts: set[bytes] = set()
         self._images: dict[str, Image] = {}
-        self._members: dict[str, dict[str, dict[str, list[SetMember]]]] = {
-            scorer.name: {system.name: {} for system in self._plan.systems}
-            for scorer in self._plan.scorers
-            if scorer.of_sets
-        }
+        self._members: dict[str, dict[str, dict[str, list[SetMember]]]] = {}
+        """By scorer of sets, system and query."""
+        for scorer in self._plan.scorers:
+            if scorer.of_sets:
+                # A system without any member has a figure too.
+                self._members[scorer.name] = {s.name: {} for s in self._plan.systems}
         for query in self._plan.samples:
             self._add_query(query)
 
@@ -200,26 +202,40 @@ class ResultsWriter:
 
     def _add(self, e: Evaluation) -> None:
         about = {"system": e.system, "query": key_of(e.sample), "repeat": e.repeat + 1}
+        self._add_answer(about, e)
+        if not isinstance(e.document, Result):
+            self._add_no_document(about, e)
+            return
+        for scorer in self._plan.scorers:
+            if scorer.name in e.scores:
+                self._add_score(about | {"scorer": scorer.name}, scorer, e)
+
+    def _add_answer(self, about: dict[str, Any], e: Evaluation) -> None:
         name, reason, fault = outcome_of(e.document)
         row = about | {"outcome": name, "reason": reason, "fault": fault}
-        row["jobs"] = self._asked(e.jobs.get("", ()))
-        asked = [j.input for j in e.jobs.get("", ()) if isinstance(j.input, Request)]
-        row["seed"] = asked[0].seed if asked else None
-        done = e.document.value if isinstance(e.document, Result) else None
-        if done is not None:
-            row |= self._document(done)
-            if tries := getattr(e.document, "notes", {}).get(TRIES, ()):
+        jobs = e.jobs.get("", ())
+        row["jobs"] = self._add_jobs(jobs)
+        requests = [job.input for job in jobs if isinstance(job.input, Request)]
+        row["seed"] = requests[0].seed if requests else None
+        if isinstance(e.document, Result):
+            row |= self._document(e.document.value)
+            if tries := e.document.notes.get(TRIES, ()):
                 row["tries"] = json.dumps(tries, ensure_ascii=False)
                 row["discarded"] = sum(not tried["kept"] for tried in tries)
         self._tables["answers"].add(row, e.system)
-        why = f"{name}{f' ({fault})' if fault else ''}: {reason}"
-        lost = {"outcome": OutcomeName.NO_DOCUMENT, "reason": why, "fault": fault}
+
+    def _add_no_document(self, about: dict[str, Any], e: Evaluation) -> None:
+        """Add a row for each scorer that says why there is nothing to judge."""
+        name, reason, fault = outcome_of(e.document)
+        kind = f"{name} ({fault})" if fault else name
+        row = about | {
+            "outcome": OutcomeName.NO_DOCUMENT,
+            "reason": f"{kind}: {reason}",
+            "fault": fault,
+            "jobs": [],
+        }
         for scorer in self._plan.scorers:
-            if done is None:
-                score = about | {"scorer": scorer.name, "jobs": []} | lost
-                self._tables["scores"].add(score, e.system)
-            elif scorer.name in e.scores:
-                self._add_score(about | {"scorer": scorer.name}, scorer, e)
+            self._tables["scores"].add(row | {"scorer": scorer.name}, e.system)
 
     def _document(self, document: Document) -> dict[str, Any]:
         segments = []
@@ -249,7 +265,7 @@ class ResultsWriter:
         row = about | {"outcome": name, "value": score_value(outcome)}
         row |= {"reason": reason, "fault": fault}
         row["detail"] = json.dumps(dict(detail), ensure_ascii=False) if detail else None
-        row["jobs"] = self._asked(e.jobs.get(scorer.name, ()))
+        row["jobs"] = self._add_jobs(e.jobs.get(scorer.name, ()))
         self._tables["scores"].add(row, e.system)
 
     def _add_member(self, about: Mapping[str, Any], member: SetMember) -> None:
@@ -263,10 +279,11 @@ class ResultsWriter:
 
     # ------------------------------------------------------------- prompts and records
 
-    def _asked(self, jobs: Iterable[Job]) -> list[dict[str, Any]]:
-        return [self._job(job) for job in jobs]
+    def _add_jobs(self, jobs: Iterable[Job]) -> list[dict[str, Any]]:
+        """Add what jobs ask, and note their records; return what rows say of them."""
+        return [self._add_job(job) for job in jobs]
 
-    def _job(self, job: Job) -> dict[str, Any]:
+    def _add_job(self, job: Job) -> dict[str, Any]:
         row = job_row(job, self._store, self._folders[job.spec.digest])
         self._keys[row["stage"]] += bytes.fromhex(row["key"])
         if isinstance(job.input, Request | ImageRequest):
@@ -308,9 +325,11 @@ class ResultsWriter:
     def _add_records_of(self, spec: StageSpec) -> None:
         root = str(self._store.root).rstrip("/") + "/"
         keys = KeyIndex(numbers_in(self._keys[spec.folder]))
-        noted = ["notes"] if spec.placement.endpoint else []
+        columns = [*_OF_RECORDS]
+        if spec.placement.endpoint:
+            columns.append("notes")  # Only endpoints note how often they were asked.
         used = self._used[spec.name]
-        for piece in self._store.pieces(spec, [*_OF_RECORDS, *noted]):
+        for piece in self._store.pieces(spec, columns):
             used.add(piece.table)
             is_asked = keys.places(piece.table.column("key")) >= 0
             records = piece.table.filter(pa.array(is_asked))
@@ -346,23 +365,13 @@ class ResultsWriter:
         for id, digest in self._data:
             self._tables["data"].add({"id": id, "digest": digest})
         self._add_comparisons(folder)
-        tables: dict[str, list[dict[str, Any]]] = {}
-        groups = [system.name for system in self._plan.systems]
         with write_errors(folder):
-            images = self._write_images(folder)
-            for name, spill in self._tables.items():
-                if not spill.rows or name == "images":
-                    continue
-                temporary = Path(self._temporary.name) / f"{name}.parquet"
-                spill.write(temporary, groups if name in _BY_SYSTEM else ("",))
-                tables[name] = [place_file(temporary, name, folder, spill.rows)]
-            tables |= {"images": images} if images else {}
-            figures = {
-                scorer.name: [*map(scorer.figure, self._members[scorer.name].values())]
-                for scorer in self._plan.scorers
-                if scorer.of_sets
-            }
-            usage = {name: used.rounded for name, used in self._used.items()}
+            tables = self._write_tables(folder)
+            figures = {}
+            for scorer in self._plan.scorers:
+                if scorer.of_sets:
+                    members = self._members[scorer.name].values()
+                    figures[scorer.name] = [scorer.figure(own) for own in members]
             about = replace(
                 self._about,
                 damaged=len(self._store.damage),
@@ -372,10 +381,25 @@ class ResultsWriter:
             content = {
                 "tables": tables,
                 "records": self._parts,
-                USAGE: usage,
+                USAGE: {name: used.rounded for name, used in self._used.items()},
                 LOST_IMAGES: self._lost_images,
             }
             write_about(folder, content | about.as_json)
+
+    def _write_tables(self, folder: AnyPath) -> dict[str, list[dict[str, Any]]]:
+        """Put the tables that have rows in their place; their entries in `run.json`."""
+        images = self._write_images(folder)
+        groups = [system.name for system in self._plan.systems]
+        tables: dict[str, list[dict[str, Any]]] = {}
+        for name, spill in self._tables.items():
+            if not spill.rows or name == "images":
+                continue
+            temporary = Path(self._temporary.name) / f"{name}.parquet"
+            spill.write(temporary, groups if name in _BY_SYSTEM else ("",))
+            tables[name] = [place_file(temporary, name, folder, spill.rows)]
+        if images:
+            tables["images"] = images
+        return tables
 
     def _add_comparisons(self, folder: AnyPath) -> None:
         """Keep the comparisons of the former results, and add those that they lack."""
@@ -400,11 +424,11 @@ class ResultsWriter:
         for former in former_tables(folder, "images").get("images", ()):
             with suppress(OSError, pa.ArrowException):
                 source = folder / former["file"]
-                held = pq.read_table(io_of(source), columns=["digest"])
-                digests = held.column("digest").to_pylist()
-                if wanted.keys() & {*digests}:
+                table = pq.read_table(io_of(source), columns=["digest"])
+                digests = {*table.column("digest").to_pylist()}
+                if wanted.keys() & digests:
                     files.append(former)
-                    wanted = {d: i for d, i in wanted.items() if d not in {*digests}}
+                    wanted = {d: i for d, i in wanted.items() if d not in digests}
         if not self._copies_images:
             return files
         temporary = Path(self._temporary.name)
@@ -574,6 +598,7 @@ def write_about(folder: AnyPath, content: Mapping[str, Any]) -> None:
     """
     former = files_of(former_tables(folder, *TABLES))
     versions = {"schema": VERSION, "plait": version_of("plait")}
+    # The first for their place in the file; the last as `content` may be a former one.
     whole = {**versions, **content, **versions}
     plain = _as_json(whole)
     plain["sha256"] = content_digest(plain)
@@ -583,8 +608,9 @@ def write_about(folder: AnyPath, content: Mapping[str, Any]) -> None:
     for path in folder.iterdir():
         # What cannot be removed does no harm.
         with suppress(OSError):
-            stray = time.time() - path.stat().st_mtime > _STRAY_S
-            if path.name in former - keep or (stray and path.name not in {ABOUT, *keep}):
+            is_old = time.time() - path.stat().st_mtime > _STRAY_S
+            is_stray = is_old and path.name not in {ABOUT, *keep}
+            if path.name in former - keep or is_stray:
                 path.unlink(missing_ok=True)
 
 
@@ -599,7 +625,7 @@ def _refresh_about(folder: AnyPath, about: RunAbout) -> None:
 
 def files_of(tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> set[str]:
     """Return the names of the files of tables."""
-    return {entry["file"] for entries in tables.values() for entry in entries}
+    return {entry["file"] for entry in chain.from_iterable(tables.values())}
 
 
 def _as_json(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -636,5 +662,7 @@ def former_content(folder: AnyPath) -> dict[str, Any]:
 
 def record_parts(root: AnyPath) -> dict[str, list[str]]:
     """Return the names of the parts that each stage's folder holds."""
-    folders = {folder.name: parts_in(folder) for folder in stage_folders(root)}
-    return {name: sorted(part.name for part in own) for name, own in folders.items()}
+    names = {}
+    for folder in stage_folders(root):
+        names[folder.name] = sorted(part.name for part in parts_in(folder))
+    return names

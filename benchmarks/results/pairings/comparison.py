@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Any
 
 import numpy as np
 
 from plait.benchmarks.results.board import Board
-from plait.benchmarks.results.costs import MEASURES, DocumentCost, RecordCost, total
+from plait.benchmarks.results.costs import (
+    MEASURES,
+    Amounts,
+    DocumentCost,
+    RecordCost,
+    total,
+)
 from plait.benchmarks.results.numbers import NumberForm
 from plait.benchmarks.results.pairings.matrix import PairingMatrix, matrices_of
 from plait.benchmarks.results.people import Agreement, agreement_of
@@ -26,6 +32,7 @@ from plait.scorers.statistics.power import detectable, queries_needed
 from plait.scorers.statistics.two_way import TwoWayModel, shared_queries, two_way
 
 PEOPLE = "people"
+_NOT_MADE = "not made"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +79,7 @@ class PairingScores:
     @cached_property
     def cells(self) -> dict[str, Estimate]:
         """The mean of each system, row by row."""
-        means = [estimate for row in self.model.cells for estimate in row]
+        means = chain.from_iterable(self.model.cells)
         return dict(zip(self.shared, means, strict=True))
 
     @cached_property
@@ -93,18 +100,26 @@ class PairingScores:
 
         By the interval of each difference alone: among many, some exclude 0 by chance.
         """
-        different = (d for d in self.differences if excludes_zero(d.estimate))
-        apart = {frozenset((d.a, d.b)) for d in different}
-        return {
-            a: [b for b in self.ranked if b != a and frozenset((a, b)) not in apart]
-            for a in self.ranked
+        apart = {
+            frozenset((difference.a, difference.b))
+            for difference in self.differences
+            if excludes_zero(difference.estimate)
         }
+        alike: dict[str, list[str]] = {}
+        for system in self.ranked:
+            alike[system] = []
+            for other in self.ranked:
+                if other != system and frozenset((system, other)) not in apart:
+                    alike[system].append(other)
+        return alike
 
     @property
     def from_best(self) -> list[CellDifference]:
         """The differences of the best cell to every other one."""
-        best = self.ranked[:1]
-        return [self._difference(a, b) for a in best for b in self.shared if b != a]
+        if not self.ranked:
+            return []
+        best = self.ranked[0]
+        return [self._difference(best, other) for other in self.shared if other != best]
 
     def _difference(self, a: str, b: str) -> CellDifference:
         difference = paired_differences(self.shared[a], self.shared[b])
@@ -131,9 +146,13 @@ class PairingCosts:
     @cached_property
     def measures(self) -> list[str]:
         """Measures that all cells have and some cell uses, in the order of `MEASURES`."""
-        cells = self.cells.values()
-        known = (m for m in MEASURES if all(m in own for own in cells))
-        return [m for m in known if any(own[m].value for own in cells)]
+        measures = []
+        for measure in MEASURES:
+            estimates = [own[measure] for own in self.cells.values() if measure in own]
+            is_whole = len(estimates) == len(self.cells)
+            if is_whole and any(estimate.value for estimate in estimates):
+                measures.append(measure)
+        return measures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,32 +186,40 @@ class Pairings:
     @cached_property
     def measure(self) -> str | None:
         """What scores are set against: money where known, else GPU-seconds or seconds."""
-        measures = []
-        cells = []
-        if self.costs is not None:
-            measures = self.costs.measures
-            cells = [*self.costs.cells.values()]
-        known = (m for m in ("cost", "gpu_seconds", "seconds") if m in measures)
-        return next((m for m in known if all(own[m].value for own in cells)), None)
+        if self.costs is None:
+            return None
+        cells = self.costs.cells.values()
+        for measure in ("cost", "gpu_seconds", "seconds"):
+            if measure not in self.costs.measures:
+                continue
+            # Systems of endpoints have 0 GPU-seconds, by which they would look free.
+            if all(own[measure].value for own in cells):
+                return measure
+        return None
 
     @cached_property
     def rankings(self) -> Rankings:
         """The systems' ranks by every scorer that has a mean of them, and by people."""
         names = [s.name for s in self.matrix.cells]
-        series = [
-            Series(s.scorer.name, s.scorer.direction, s.model.n, _draws(s.keys, s.shared))
-            for s in self.scores
-            if s.model.n
-        ]
+        series = []
+        for scores in self.scores:
+            if scores.model.n:
+                scorer = scores.scorer
+                draws = _draws(scores.keys, scores.shared)
+                series.append(Series(scorer.name, scorer.direction, scores.model.n, draws))
         if series and self.people:
-            keys = sorted({key for own in self.people.values() for key in own})
-            given = {
-                n: np.array([self.people.get(n, {}).get(key, np.nan) for key in keys])
-                for n in names
-            }
-            draws = _draws(keys, given)
-            series.append(Series(PEOPLE, "higher", len(keys), draws, is_reference=True))
+            series.append(self._series_of_people(names))
         return Rankings(names if series else [], series)
+
+    def _series_of_people(self, systems: Sequence[str]) -> Series:
+        """Return what people gave to each system, NaN for queries they did not rate."""
+        keys = sorted(set[str]().union(*self.people.values()))
+        given = {}
+        for system in systems:
+            own = self.people.get(system, {})
+            given[system] = np.array([own.get(key, np.nan) for key in keys])
+        draws = _draws(keys, given)
+        return Series(PEOPLE, "higher", len(keys), draws, is_reference=True)
 
     def points(self, scores: PairingScores) -> dict[str, tuple[Estimate, Estimate]]:
         """Return cost and score of each system that has a score."""
@@ -212,15 +239,20 @@ class Pairings:
             name: (cost.value or 0.0, sign * (score.value or 0.0))
             for name, (cost, score) in self.points(scores).items()
         }
+
+        def order(name: str) -> tuple[float, float, str]:
+            cost, score = places[name]
+            return cost, -score, name
+
         frontier: list[str] = []
         best = -math.inf
         # In order of cost; of equally cheap ones those with the best score alone.
-        for name in sorted(places, key=lambda n: (places[n][0], -places[n][1], n)):
-            if places[name][1] > best or (
-                frontier and places[name] == places[frontier[-1]]
-            ):
+        for name in sorted(places, key=order):
+            _, score = places[name]
+            is_equal = bool(frontier) and places[name] == places[frontier[-1]]
+            if score > best or is_equal:
                 frontier.append(name)
-                best = places[name][1]
+                best = score
         return frontier
 
 
@@ -231,31 +263,34 @@ def _draws(keys: Sequence[str], values: Mapping[str, Floats]) -> Floats:
 @lru_cache(maxsize=2)
 def pairings_of(board: Board) -> list[Pairings]:
     """Return the pairings of every matrix of a board; empty where there is none."""
-    return [
-        Pairings(
+    scorers = [scorer for scorer in board.scorers if not scorer.of_sets]
+    pairings = []
+    for matrix in matrices_of(board.systems):
+        one = Pairings(
             matrix=matrix,
             queries=board.n,
-            scores=[_scores(board, matrix, s) for s in board.scorers if not s.of_sets],
+            scores=[_scores(board, matrix, scorer) for scorer in scorers],
             costs=None if board.costs is None else _costs(board.costs, matrix),
         )
-        for matrix in matrices_of(board.systems)
-    ]
+        pairings.append(one)
+    return pairings
 
 
 def _scores(board: Board, matrix: PairingMatrix, scorer: Scorer) -> PairingScores:
     column = {s.name: i for i, s in enumerate(board.systems)}
     names = [s.name for s in matrix.cells]
+    columns = [column[name] for name in names]
     shape = (-1, len(matrix.lvlms), len(matrix.t2is))
-    values = board.values[scorer.name][:, [column[name] for name in names]].reshape(shape)
+    values = board.values[scorer.name][:, columns].reshape(shape)
     shared = shared_queries(values).reshape(-1, len(names))
-    lost = set(np.flatnonzero(np.isnan(values).any(axis=(1, 2))).tolist())
+    is_lost = np.isnan(values).any(axis=(1, 2))
+    lost = [board.keys[i] for i in np.flatnonzero(is_lost).tolist()]
+    kept = [board.keys[i] for i in np.flatnonzero(~is_lost).tolist()]
     return PairingScores(
         scorer=scorer,
         model=two_way(values, ends_of(scorer.scale)),
-        left_out=_count_left_out(
-            board, names, scorer, [board.keys[i] for i in sorted(lost)]
-        ),
-        keys=[key for i, key in enumerate(board.keys) if i not in lost],
+        left_out=_count_left_out(board, names, scorer, lost),
+        keys=kept,
         shared=dict(zip(names, shared.T, strict=True)),
         people=tuple(agreement_of(scorer, board.agreement)),
     )
@@ -268,23 +303,38 @@ def _count_left_out(
 
     `skipped`; `failed and skipped` where cells have different reasons.
     """
+    outcomes = _outcomes_of(board, names, scorer, lost)
+    reasons = Counter[str]()
+    for query in lost:
+        words = {outcomes.get((query, name), _NOT_MADE) for name in names}
+        reasons[" and ".join(sorted(words - {""}))] += 1
+    if never := board.n - len(board.keys):
+        reasons[_NOT_MADE] += never
+    return dict(reasons.most_common())
+
+
+def _outcomes_of(
+    board: Board, names: Sequence[str], scorer: Scorer, queries: Sequence[str]
+) -> dict[tuple[str, str], str]:
+    """Return by query and system why there is no score, in words; empty where there is one.
+
+    Nothing of those that are not made.
+    """
     judged = board.column["scorer"].is_(scorer.name)
     rows = board.is_counted & board.column["system"].is_(*names)
-    rows &= board.column["query"].is_(*lost) & (judged | board.is_answer)
+    rows &= board.column["query"].is_(*queries) & (judged | board.is_answer)
+    columns = ("query", "system", "scorer", "outcome")
     outcomes: dict[tuple[str, str], str] = {}
-    for query, system, of, name in board.rows(rows, "query", "system", "scorer", "outcome"):
-        word = OutcomeName(name).of_scores.replace("_", " ") if of else name
-        if word != OutcomeName.DONE:
-            # A query that one repeat has a score of has a value.
-            word = "" if name == OutcomeName.SCORED else word
-            outcomes[query, system] = min(word, outcomes.get((query, system), word))
-    reasons = Counter(
-        " and ".join(sorted({outcomes.get((query, s), "not made") for s in names} - {""}))
-        for query in lost
-    )
-    if never := board.n - len(board.keys):
-        reasons["not made"] += never
-    return dict(reasons.most_common())
+    for query, system, judge, name in board.rows(rows, *columns):
+        word = OutcomeName(name).of_scores.replace("_", " ") if judge else name
+        if word == OutcomeName.DONE:
+            continue  # Its score has a row of its own.
+        if name == OutcomeName.SCORED:
+            # A query that one repeat has a score of has a value: of several repeats the
+            # first word in sorted order counts, and the empty one is before all.
+            word = ""
+        outcomes[query, system] = min(word, outcomes.get((query, system), word))
+    return outcomes
 
 
 def _costs(documents: Sequence[DocumentCost], matrix: PairingMatrix) -> PairingCosts:
@@ -294,16 +344,22 @@ def _costs(documents: Sequence[DocumentCost], matrix: PairingMatrix) -> PairingC
         if document.done:
             done[document.system].setdefault(document.query, []).append(document)
     shared = sorted(set.intersection(*map(set, done.values())))
-    records = [r for d in documents for r in d.records.values()]
-    untold = {m: {r.stage for r in records if m in r.untold} for m in MEASURES}
-    return PairingCosts(
-        queries=len(shared),
-        cells={
-            name: _per_document([queries[key] for key in shared], untold)
-            for name, queries in done.items()
-        },
-        sharing=_sharing(own),
-    )
+    untold = _silent_stages(documents)
+    cells = {}
+    for name, queries in done.items():
+        answers = [queries[key] for key in shared]
+        cells[name] = _per_document(answers, untold)
+    return PairingCosts(queries=len(shared), cells=cells, sharing=_sharing(own))
+
+
+def _silent_stages(documents: Iterable[DocumentCost]) -> Mapping[str, Collection[str]]:
+    """Return by measure the stages that should tell it of every record and do not."""
+    stages = defaultdict[str, set[str]](set)
+    for document in documents:
+        for record in document.records.values():
+            for measure in record.untold:
+                stages[measure].add(record.stage)
+    return stages
 
 
 def _per_document(
@@ -314,14 +370,25 @@ def _per_document(
     A document without any record of a measure costs none of it, where others have some; a
     measure that a stage of any document does not tell is left out.
     """
-    amounts = [[d.amounts for d in repeats] for repeats in queries]
-    measured = {name for repeats in amounts for one in repeats for name in one}
-    stages = {r.stage for repeats in queries for d in repeats for r in d.records.values()}
-    return {
-        name: mean([float(np.mean([o.get(name, 0.0) for o in r])) for r in amounts], AMOUNT)
-        for name in MEASURES
-        if name in measured and stages.isdisjoint(untold[name])
-    }
+    amounts: list[list[Amounts]] = []
+    measured = set[str]()
+    stages = set[str]()
+    for repeats in queries:
+        own = [document.amounts for document in repeats]
+        amounts.append(own)
+        measured.update(*own)
+        for document in repeats:
+            stages.update(record.stage for record in document.records.values())
+    means = {}
+    for measure in MEASURES:
+        if measure in measured and stages.isdisjoint(untold.get(measure, ())):
+            values = [_mean_amount(own, measure) for own in amounts]
+            means[measure] = mean(values, AMOUNT)
+    return means
+
+
+def _mean_amount(repeats: Sequence[Amounts], measure: str) -> float:
+    return float(np.mean([amounts.get(measure, 0.0) for amounts in repeats]))
 
 
 def _sharing(documents: Sequence[DocumentCost]) -> dict[str, Any]:

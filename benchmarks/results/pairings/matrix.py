@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, product
 
 from plait.generators.system import System
 from plait.pipelines.systems import parts_of
@@ -27,7 +28,7 @@ class PairingMatrix:
     @property
     def cells(self) -> list[System]:
         """All systems, row by row."""
-        return [system for row in self.systems for system in row]
+        return [*chain.from_iterable(self.systems)]
 
     @property
     def is_crossed(self) -> bool:
@@ -78,12 +79,15 @@ def _largest(protocol: str, cells: _Cells) -> PairingMatrix:
         return rows > 1 < columns, rows * columns
 
     lvlms, t2is = max(_full(cells), key=rank)
-    chosen = {(w, a) for w in lvlms for a in t2is}
+    chosen = set(product(lvlms, t2is))
+    rows = []
+    for lvlm in lvlms:
+        rows.append(tuple(cells[lvlm, t2i] for t2i in t2is))
     return PairingMatrix(
         protocol=protocol,
         lvlms=lvlms,
         t2is=t2is,
-        systems=tuple(tuple(cells[w, a] for a in t2is) for w in lvlms),
+        systems=tuple(rows),
         left_aside=tuple(s.name for pair, s in cells.items() if pair not in chosen),
     )
 
@@ -98,14 +102,14 @@ def _full(cells: _Cells) -> list[_Sides]:
         rows[lvlm] = rows.get(lvlm, frozenset()) | {t2i}
     shared: dict[frozenset[str], None] = {}
     for columns in rows.values():
-        for known in [columns, *(columns & other for other in shared)]:
-            shared.setdefault(known)
+        # A list, as `shared` grows below.
+        parts = [columns & other for other in shared]
+        for part in (columns, *parts):
+            shared.setdefault(part)
     order = dict.fromkeys(t2i for _, t2i in cells)
-    return [
-        (
-            tuple(lvlm for lvlm, own in rows.items() if columns <= own),
-            tuple(t2i for t2i in order if t2i in columns),
-        )
-        for columns in shared
-        if columns
-    ]
+    full: list[_Sides] = []
+    for columns in shared:
+        if columns:
+            lvlms = tuple(lvlm for lvlm, own in rows.items() if columns <= own)
+            full.append((lvlms, tuple(t2i for t2i in order if t2i in columns)))
+    return full

@@ -47,28 +47,32 @@ def pairings_section(
     pairings = pairings_of(board)
     sheets = [sheet_of(board, one, shown) for one in pairings]
     images = write_images([sheet for sheet in sheets if sheet], files, read)
-    return [
-        {
+    sections = []
+    for one, sheet in zip(pairings, sheets, strict=True):
+        section = {
             "shape": f"{one.matrix.shape}, protocol {one.matrix.protocol}",
             "scorers": [[*_blocks(one, scores)] for scores in one.scored],
             "cost": cost_table(one) if one.costs else None,
             "agreement": [*agreement_tables(one)],
             "sheet": sheet and sheet_markup(sheet, images),
         }
-        for one, sheet in zip(pairings, sheets, strict=True)
-    ]
+        sections.append(section)
+    return sections
 
 
 def _blocks(pairings: Pairings, scores: PairingScores) -> Iterator[Block]:
     tables = [*score_tables(pairings, scores)]
     points = pairings.points(scores)
-    frontier = pairings.frontier(scores)
-    has_plot = len(points) > 1
-    yield from ([table] for table in (tables[:-1] if has_plot else tables))
-    if has_plot:
-        ordered = {name: points[name] for name in scores.ranked}
-        measure = MEASURES[pairings.measure or ""]
-        yield [tables[-1], plot_of(ordered, frontier, measure)]
+    if len(points) < 2:
+        for table in tables:
+            yield [table]
+        return
+    *others, ranking = tables
+    for table in others:
+        yield [table]
+    ordered = {name: points[name] for name in scores.ranked}
+    measure = MEASURES[pairings.measure or ""]
+    yield [ranking, plot_of(ordered, pairings.frontier(scores), measure)]
 
 
 def plot_of(
@@ -77,6 +81,7 @@ def plot_of(
     """Draw cost and score of each cell, numbered, and the frontier that nothing beats."""
     words = f"{len(points)} cells; on the frontier: {', '.join(frontier)}"
     places = {name: (c.value or 0.0, s.value or 0.0) for name, (c, s) in points.items()}
+    numbers = {name: number for number, name in enumerate(points, 1)}
 
     def paint(figure: Figure) -> None:
         axes = figure.subplots()
@@ -85,18 +90,31 @@ def plot_of(
         axes.margins(0.08, 0.1)
         steps = zip(*(places[name] for name in frontier), strict=True)
         axes.step(*steps, where="post", color=ACCENT, linestyle="--")
-        numbers = {name: number for number, name in enumerate(points, 1)}
         # What lies on the frontier is never hidden.
         order = sorted(points, key=frontier.__contains__)
         for above, name in enumerate(order, 3):
             cost, score = points[name]
             fill, ink = (ACCENT, SURFACE) if name in frontier else (SURFACE, INK)
-            errors = {"xerr": _error(cost), "yerr": _error(score), "elinewidth": 1}
-            marker = {"marker": "o", "markersize": 17, "markerfacecolor": fill}
-            looks: dict[str, Any] = {"color": ACCENT, "ecolor": MUTED, **errors, **marker}
-            axes.errorbar(*places[name], zorder=above, **looks)
-            centred: dict[str, Any] = {"color": ink, "ha": "center", "va": "center"}
-            axes.text(*places[name], str(numbers[name]), zorder=above + 0.5, **centred)
+            axes.errorbar(
+                *places[name],
+                xerr=_error(cost),
+                yerr=_error(score),
+                color=ACCENT,
+                ecolor=MUTED,
+                elinewidth=1,
+                marker="o",
+                markersize=17,
+                markerfacecolor=fill,
+                zorder=above,
+            )
+            axes.text(
+                *places[name],
+                str(numbers[name]),
+                color=ink,
+                ha="center",
+                va="center",
+                zorder=above + 0.5,
+            )
 
     return draw(_WIDTH, _HEIGHT, words, paint)
 

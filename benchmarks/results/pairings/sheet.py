@@ -23,6 +23,7 @@ from plait.benchmarks.results.contact_sheet import (
     SheetQuery,
     draw_sheet,
     furthest_apart,
+    queries_with_images,
 )
 from plait.benchmarks.results.page_files import PageFiles
 from plait.benchmarks.results.pairings.comparison import Pairings
@@ -44,10 +45,10 @@ def sheet_of(
     """Return the queries of `keys` that the first scorer sets pairings furthest apart on.
 
     As many of each category as there are, and the first answer to each. None where no
-    query with an image has a score of every pairing.
+    query that a pairing has drawn an image for has a score of every pairing.
     """
-    drawn = board.table.column("images").to_numpy() > 0
-    wanted = board.column["query"].names_of(drawn).intersection(keys)
+    cells = [system.name for system in pairings.matrix.cells]
+    wanted = queries_with_images(board, cells).intersection(keys)
     for scores in pairings.scores:
         values = np.stack([*scores.shared.values()], axis=1)
         own = dict(zip(scores.keys, values, strict=True))
@@ -57,22 +58,19 @@ def sheet_of(
     else:
         return None
     answers = FirstAnswers.of(board, chosen)
+    matrix = pairings.matrix
     queries = []
     for key, category in chosen.items():
         known = dict(zip(scores.shared, map(float, own[key]), strict=True))
-        rows = {
-            lvlm: [
-                SheetCell(
-                    scores.form.number(known[s.name]), answers.images.get((key, s.name), ())
-                )
-                for s in systems
-            ]
-            for lvlm, systems in zip(
-                pairings.matrix.lvlms, pairings.matrix.systems, strict=True
-            )
-        }
+        rows: dict[str, list[SheetCell]] = {}
+        for lvlm, systems in zip(matrix.lvlms, matrix.systems, strict=True):
+            rows[lvlm] = []
+            for system in systems:
+                score = scores.form.number(known[system.name])
+                images = answers.images.get((key, system.name), ())
+                rows[lvlm].append(SheetCell(score, images))
         queries.append(SheetQuery(key, category, answers.texts.get(key, ""), rows))
-    return ContactSheet(scores.scorer.name, pairings.matrix.t2is, queries)
+    return ContactSheet(scores.scorer.name, matrix.t2is, queries)
 
 
 Written = Mapping[str, tuple[str, int, int] | tuple[None, str]]
@@ -82,7 +80,7 @@ Written = Mapping[str, tuple[str, int, int] | tuple[None, str]]
 def write_images(sheets: Sequence[ContactSheet], files: PageFiles, read: Read) -> Written:
     """Write the images of `sheets`; those of former sheets are removed."""
 
-    def written(image: Image) -> tuple[str, int, int] | tuple[None, str]:
+    def write(image: Image) -> tuple[str, int, int] | tuple[None, str]:
         try:
             data, size = small_webp(read(image), SIDE)
         except Exception as error:
@@ -90,9 +88,11 @@ def write_images(sheets: Sequence[ContactSheet], files: PageFiles, read: Read) -
             return None, f"cannot be read: {error}"
         return files.write_image(_name(image.digest), data), *size
 
-    images = {digest: i for sheet in sheets for digest, i in sheet.images.items()}
+    images: dict[str, Image] = {}
+    for sheet in sheets:
+        images |= sheet.images
     with ThreadPoolExecutor() as pool:
-        found = dict(zip(images, pool.map(written, images.values()), strict=True))
+        found = dict(zip(images, pool.map(write, images.values()), strict=True))
     files.remove_others(FILES, {_name(d) for d, at in found.items() if at[0]})
     return found
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from itertools import groupby
-from typing import Any
+from itertools import chain, product
+from typing import Any, NamedTuple
 
 from plait.benchmarks.results.board import Board
 from plait.benchmarks.results.costs import MEASURES
 from plait.benchmarks.results.numbers import NumberForm
 from plait.benchmarks.results.pairings.comparison import (
     CellDifference,
+    PairingCosts,
     Pairings,
     PairingScores,
 )
@@ -26,6 +27,8 @@ from plait.benchmarks.results.table import (
 )
 from plait.generators.buckets import AnyPath
 from plait.generators.files import write_whole
+from plait.generators.system import System
+from plait.scorers.base import Direction
 from plait.scorers.statistics.estimate import Estimate, excludes_zero
 from plait.scorers.statistics.power import POWER
 from plait.scorers.statistics.two_way import ONE_LEVEL
@@ -131,8 +134,10 @@ def score_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
     model = scores.model
     form = scores.form
     known = [e.value for e in scores.cells.values() if e.value is not None]
-    ends = [min(known, default=0.0), max(known, default=0.0)]
-    worst, best = ends if scores.scorer.direction == "higher" else ends[::-1]
+    worst = min(known, default=0.0)
+    best = max(known, default=0.0)
+    if scores.scorer.direction == "lower":
+        worst, best = best, worst
 
     def cell(e: Estimate) -> TableCell:
         if e.value is None:
@@ -167,21 +172,23 @@ def _score_notes(pairings: Pairings, scores: PairingScores) -> list[str]:
     matrix = pairings.matrix
     left = "; ".join(f"{n:,} {why}" for why, n in scores.left_out.items())
     rest = f"; left out for every cell: {left}" if left else ""
-    silent = [s.scorer.name for s in pairings.scores if s not in pairings.scored]
     compared = (
         f"Compared on the {model.n:,} of {pairings.queries:,} queries that have a score in "
         f"every cell{rest}."
     )
     rows = [*model.cells, model.lvlms, model.t2is, *model.interaction]
-    every = [e for row in rows for e in row if e.value is not None and e.ci95 is None]
-    absent = sorted({e.reason for e in every if e.reason})
-    notes = [compared, *(f"No interval: {reason}." for reason in absent)]
+    absent = set[str]()
+    for e in chain.from_iterable(rows):
+        if e.value is not None and e.ci95 is None and e.reason:
+            absent.add(e.reason)
+    notes = [compared, *(f"No interval: {reason}." for reason in sorted(absent))]
     if not _is_first(pairings, scores):
         return notes
-    notes += (
-        [f"No query has a score in every cell by {', '.join(silent)}."] if silent else []
-    )
-    notes += [] if matrix.is_crossed else [ONE_ROW]
+    silent = [s.scorer.name for s in pairings.scores if s not in pairings.scored]
+    if silent:
+        notes.append(f"No query has a score in every cell by {', '.join(silent)}.")
+    if not matrix.is_crossed:
+        notes.append(ONE_ROW)
     if matrix.left_aside:
         aside = ", ".join(matrix.left_aside)
         notes.append(
@@ -198,8 +205,8 @@ def interaction_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
     """
     model = scores.model
     sign = 1 if scores.scorer.direction == "higher" else -1
-    every = [*model.interaction, model.lvlms, model.t2is]
-    most = max((abs(e.value) for row in every for e in row if e.value), default=0.0)
+    effects = chain(*model.interaction, model.lvlms, model.t2is)
+    most = max((abs(e.value) for e in effects if e.value), default=0.0)
 
     def cell(e: Estimate) -> TableCell:
         tint = round(sign * _STRONG * (e.value or 0.0) / (most or 1.0))
@@ -233,35 +240,47 @@ def ranking_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
     points = pairings.points(scores)
     measure = MEASURES.get(pairings.measure or "", "")
     number = {system: i for i, system in enumerate(scores.ranked, 1)}
-    behind = {d.b: d for d in scores.from_best}
+    behind = {difference.b: difference for difference in scores.from_best}
     rows: list[list[str | TableCell]] = []
     for system, others in scores.not_told_apart.items():
         apart = behind.get(system)
-        mean = TableCell.of(scores.cells[system], scores.form)
-        rows.append([system, str(number[system]), mean])
-        rows[-1].append(_effect(apart.estimate, scores) if apart else "")
-        rows[-1].append(f"{apart.needed:,}" if apart and apart.needed else "-")
-        rows[-1].append(_ranges(number[other] for other in others) or "-")
+        row: list[str | TableCell] = [
+            system,
+            str(number[system]),
+            TableCell.of(scores.cells[system], scores.form),
+            _effect(apart.estimate, scores) if apart else "",
+            f"{apart.needed:,}" if apart and apart.needed else "-",
+            _ranges(number[other] for other in others) or "-",
+        ]
         if system in points:
-            rows[-1].append(TableCell.of(points[system][0], AMOUNT))
-            rows[-1].append("frontier" if system in frontier else "")
-    head: list[str | TableColumn] = ["pairing", "point", name, "best less it"]
-    head += ["queries needed", TableColumn("not told apart from", numeric=False)]
-    head += [measure, ""] if points else []
+            cost, _ = points[system]
+            row.append(TableCell.of(cost, AMOUNT))
+            row.append("frontier" if system in frontier else "")
+        rows.append(row)
+    head: list[str | TableColumn] = [
+        *("pairing", "point", name, "best less it", "queries needed"),
+        TableColumn("not told apart from", numeric=False),
+    ]
+    if points:
+        head += [measure, ""]
     notes = []
     if _is_first(pairings, scores):
         pairs = len(scores.differences)
         notes = [ABOUT_NEEDED, f"{ABOUT_APART} Here: {pairs / 20:.0f} of {pairs:,}."]
-        notes += [ABOUT_FRONTIER] if points else []
+        if points:
+            notes.append(ABOUT_FRONTIER)
     return ResultTable.of(_title(pairings, f"{name}, in order"), head, rows, notes)
 
 
 def _ranges(numbers: Iterable[int]) -> str:
     """Return ascending numbers in short: `1, 3-6`."""
-    parts = []
-    for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
-        first, *others = (number for _, number in run)
-        parts.append(f"{first}-{others[-1]}" if others else f"{first}")
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    parts = [f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs]
     return ", ".join(parts)
 
 
@@ -272,11 +291,13 @@ def agreement_tables(pairings: Pairings) -> Iterator[ResultTable]:
     """
     if len(pairings.rankings.series) < 2:
         return
-    people = [f"{s.scorer.name} {figure}." for s in pairings.scores for figure in s.people]
+    people = []
+    for scores in pairings.scores:
+        people += [f"{scores.scorer.name} {figure}." for figure in scores.people]
     for table in pairings.rankings.tables():
         notes = [*table.notes, *people]
         yield replace(table, title=_title(pairings, table.title), notes=notes)
-        people = []
+        people = []  # They stand below the first table alone.
 
 
 def cost_table(pairings: Pairings) -> ResultTable:
@@ -284,12 +305,15 @@ def cost_table(pairings: Pairings) -> ResultTable:
     costs = pairings.costs
     assert costs is not None
     names = [s.name for s in pairings.matrix.cells]
-    paid = {m: TableColumn(MEASURES[m], "lower" if m in PAID else None) for m in MEASURES}
-    head: list[str | TableColumn] = ["pairing", *(paid[m] for m in costs.measures)]
-    rows: list[list[str | TableCell]] = [
-        [name, *(TableCell.of(costs.cells[name][m], AMOUNT) for m in costs.measures)]
-        for name in names
-    ]
+    head: list[str | TableColumn] = ["pairing"]
+    for measure in costs.measures:
+        better: Direction | None = "lower" if measure in PAID else None
+        head.append(TableColumn(MEASURES[measure], better))
+    rows: list[list[str | TableCell]] = []
+    for name in names:
+        own = costs.cells[name]
+        cells = [TableCell.of(own[measure], AMOUNT) for measure in costs.measures]
+        rows.append([name, *cells])
     notes = [f"On the {costs.queries:,} queries that every cell has answered. {ABOUT_COST}"]
     notes += _sharing_notes(costs.sharing, len(names))
     return ResultTable.of(_title(pairings, "Cost per document"), head, rows, notes)
@@ -326,8 +350,10 @@ def write_pairings(board: Board, root: AnyPath, pairings: Sequence[Pairings]) ->
     }
     write_whole(root / "pairings.json", json_text(content, _plain))
     remarks = [f"Warning: {board.warning}." if board.warning else ""]
-    remarks += [p.matrix.shape + f", protocol {p.matrix.protocol}" for p in pairings]
-    tables = [table for p in pairings for table in tables_of(p)]
+    tables: list[ResultTable] = []
+    for one in pairings:
+        remarks.append(f"{one.matrix.shape}, protocol {one.matrix.protocol}")
+        tables += tables_of(one)
     title = f"Pairings: {board.title}"
     write_whole(root / "pairings.md", markdown_page(title, remarks, tables))
     latex = latex_page(title, tables, board.warning, board.brief_warning)
@@ -339,27 +365,26 @@ def _content(pairings: Pairings) -> dict[str, Any]:
     matrix = pairings.matrix
     costs = pairings.costs
     rankings = pairings.rankings
-    series = pairings.rankings.series
+    names = [series.name for series in rankings.series]
     return {
         "protocol": matrix.protocol,
         "lvlms": matrix.lvlms,
         "t2is": matrix.t2is,
-        "systems": [[s.name for s in row] for row in matrix.systems],
+        "systems": [_names_in(row) for row in matrix.systems],
         "left_aside": matrix.left_aside,
         "queries": pairings.queries,
         "scores": {s.scorer.name: _scores(pairings, s) for s in pairings.scores},
         "mean_ranks": rankings.mean_ranks,
         "agreement": [
-            {"scorers": [series[i].name, series[j].name], **e.as_json()}
-            for (i, j), e in rankings.correlations.items()
+            {"scorers": [names[i], names[j]], **rho.as_json()}
+            for (i, j), rho in rankings.correlations.items()
         ],
-        "cost": costs
-        and {
-            "queries": costs.queries,
-            "per_document": costs.cells,
-            "sharing": costs.sharing,
-        },
+        "cost": None if costs is None else _costs(costs),
     }
+
+
+def _names_in(row: Sequence[System]) -> list[str]:
+    return [system.name for system in row]
 
 
 def _scores(pairings: Pairings, scores: PairingScores) -> dict[str, Any]:
@@ -383,6 +408,14 @@ def _scores(pairings: Pairings, scores: PairingScores) -> dict[str, Any]:
     }
 
 
+def _costs(costs: PairingCosts) -> dict[str, Any]:
+    return {
+        "queries": costs.queries,
+        "per_document": costs.cells,
+        "sharing": costs.sharing,
+    }
+
+
 def _plain(value: Estimate | CellDifference) -> dict[str, Any]:
     if isinstance(value, Estimate):
         return value.as_json("mean")
@@ -390,39 +423,58 @@ def _plain(value: Estimate | CellDifference) -> dict[str, Any]:
     return about | {"detectable": value.detectable, "queries_needed": value.needed}
 
 
+class _Line(NamedTuple):
+    """One estimate of a matrix, as `pairings.csv` names it."""
+
+    scorer: str
+    """Empty for a cost."""
+    part: str
+    lvlm: str
+    """Empty where the estimate is of all LVLMs."""
+    t2i: str
+    """Empty where the estimate is of all text-to-image models."""
+    estimate: Estimate
+
+
 _HEAD = ("protocol", "scorer", "part", "lvlm", "t2i", "mean", "ci95_low", "ci95_high", "n")
 
 
 def _csv(board: Board, pairings: Sequence[Pairings]) -> str:
     mark = board.mark.values()
-    rows = (
-        [p.matrix.protocol, *about, *_ends(estimate), *mark]
-        for p in pairings
-        for *about, estimate in _estimates(p)
-    )
+    rows = []
+    for one in pairings:
+        for line in _lines_of(one):
+            *about, estimate = line
+            rows.append([one.matrix.protocol, *about, *_ends(estimate), *mark])
     return csv_text([*_HEAD, *board.mark], rows)
 
 
-def _estimates(pairings: Pairings) -> Iterator[tuple[Any, ...]]:
+def _lines_of(pairings: Pairings) -> Iterator[_Line]:
+    """Yield the estimates by every scorer, then costs."""
+    for scores in pairings.scores:
+        yield from _lines_of_scorer(pairings, scores)
+    if pairings.costs is None:
+        return
+    cells = product(pairings.matrix.lvlms, pairings.matrix.t2is)
+    for (lvlm, t2i), system in zip(cells, pairings.matrix.cells, strict=True):
+        for measure, e in pairings.costs.cells[system.name].items():
+            yield _Line("", f"cost: {measure}", lvlm, t2i, e)
+
+
+def _lines_of_scorer(pairings: Pairings, scores: PairingScores) -> Iterator[_Line]:
     lvlms = pairings.matrix.lvlms
     t2is = pairings.matrix.t2is
-    cells = [(lvlm, t2i) for lvlm in lvlms for t2i in t2is]
-    for s in pairings.scores:
-        name = s.scorer.name
-        model = s.model
-        interaction = [e for row in model.interaction for e in row]
-        yield name, "mean", "", "", model.mean
-        for lvlm, e in zip(lvlms, model.lvlms, strict=True):
-            yield name, "lvlm effect", lvlm, "", e
-        for t2i, e in zip(t2is, model.t2is, strict=True):
-            yield name, "t2i effect", "", t2i, e
-        for part, estimates in (("cell", s.cells.values()), ("interaction", interaction)):
-            for cell, e in zip(cells, estimates, strict=True):
-                yield name, part, *cell, e
-    costs = {} if pairings.costs is None else pairings.costs.cells
-    for cell, system in zip(cells, pairings.matrix.cells, strict=True):
-        for measure, e in costs.get(system.name, {}).items():
-            yield "", f"cost: {measure}", *cell, e
+    name = scores.scorer.name
+    model = scores.model
+    yield _Line(name, "mean", "", "", model.mean)
+    for lvlm, e in zip(lvlms, model.lvlms, strict=True):
+        yield _Line(name, "lvlm effect", lvlm, "", e)
+    for t2i, e in zip(t2is, model.t2is, strict=True):
+        yield _Line(name, "t2i effect", "", t2i, e)
+    for part, rows in (("cell", model.cells), ("interaction", model.interaction)):
+        for lvlm, row in zip(lvlms, rows, strict=True):
+            for t2i, e in zip(t2is, row, strict=True):
+                yield _Line(name, part, lvlm, t2i, e)
 
 
 def _ends(estimate: Estimate) -> list[Any]:

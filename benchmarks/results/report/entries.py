@@ -62,12 +62,11 @@ def entries_of(board: Board, keys: Collection[str]) -> list[ReportEntry]:
             key = key_of(e.sample)
             queries.setdefault(key, e.sample)
             rows.setdefault((key, e.repeat), [None] * len(column))[column[e.system]] = e
-    return [
-        ReportEntry(
-            f"{key}~{repeat + 1}" if repeat else key, queries[key], repeat, tuple(answers)
-        )
-        for (key, repeat), answers in rows.items()
-    ]
+    entries = []
+    for (key, repeat), answers in rows.items():
+        anchor = f"{key}~{repeat + 1}" if repeat else key
+        entries.append(ReportEntry(anchor, queries[key], repeat, tuple(answers)))
+    return entries
 
 
 def index_of(board: Board, entries: Sequence[ReportEntry]) -> dict[str, Any]:
@@ -78,6 +77,12 @@ def index_of(board: Board, entries: Sequence[ReportEntry]) -> dict[str, Any]:
     groups = outcome_groups(board)
     scorers = [scorer.name for scorer in board.scorers]
     places = {shape: str(i) for i, shape in enumerate(groups)}
+    rows = []
+    for entry in entries:
+        category = categories.index(entry.query.category)
+        field = fields.index(entry.query.field)
+        cells = [_cell(board, answer, places) for answer in entry.answers]
+        rows.append([entry.anchor, category, field, cells])
     return {
         "repeats": board.rounds,
         "systems": [
@@ -100,15 +105,7 @@ def index_of(board: Board, entries: Sequence[ReportEntry]) -> dict[str, Any]:
             [g.outcome, scorers.index(g.scorer) if g.scorer else None, g.reason]
             for g in groups.values()
         ],
-        "entries": [
-            [
-                entry.anchor,
-                categories.index(entry.query.category),
-                fields.index(entry.query.field),
-                [_cell(board, answer, places) for answer in entry.answers],
-            ]
-            for entry in entries
-        ],
+        "entries": rows,
     }
 
 
@@ -120,18 +117,20 @@ def _cell(
     That is a position among the outcomes.
     """
 
-    def lost(outcome: Outcome[Any] | None, scorer: str = "") -> str:
+    def place(outcome: Outcome[Any] | None, scorer: str = "") -> str:
         name, reason, fault = outcome_of(outcome)
         of = "" if outcome is None else scorer
         return places[shape_of(of, name.of_scores if of else name, fault, reason)]
 
     def score(outcome: Outcome[Score] | None, scorer: str) -> float | str:
         value = score_value(outcome)
-        return lost(outcome, scorer) if value is None else round(value, 6) + 0.0
+        if value is None:
+            return place(outcome, scorer)
+        return round(value, 6) + 0.0  # JSON would keep the minus of -0.0.
 
     document = None if answer is None else answer.document
     if answer is None or not isinstance(document, Result):
-        return lost(document)
+        return place(document)
     return [score(answer.scores.get(s.name), s.name) for s in board.scorers]
 
 
@@ -199,4 +198,6 @@ def plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
-    return value if value is None or isinstance(value, str | int | float) else str(value)
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return str(value)

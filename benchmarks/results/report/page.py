@@ -41,6 +41,7 @@ from plait.benchmarks.results.table import ResultTable, environment
 from plait.benchmarks.results.timeline import timeline_of
 from plait.cluster.tracing.summary import TRACE
 from plait.generators.buckets import AnyPath
+from plait.generators.document import Image
 from plait.generators.files import write_whole
 from plait.scorers.base import Scorer, bounds
 from plait.scorers.statistics.estimate import Floats
@@ -169,12 +170,15 @@ def _write_data(
     read: Read,
     on_progress: Progress,
 ) -> None:
-    images = {image.digest: image for entry in entries for image in entry.images()}
+    images: dict[str, Image] = {}
+    for entry in entries:
+        images |= {image.digest: image for image in entry.images()}
     packs = pack_images(files, [*images.values()], read, on_progress)
     numbers = {digest: number for number, digest in enumerate(images)}
     written = {_INDEX, *packs}
     for i, start in enumerate(range(0, len(entries), CHUNK)):
-        rows = [row_of(board, e, numbers) for e in entries[start : start + CHUNK]]
+        chunk = entries[start : start + CHUNK]
+        rows = [row_of(board, entry, numbers) for entry in chunk]
         written.add(files.write_data(f"data-{i:03d}.js", rows))
     index = index_of(board, entries) | {"chunk": CHUNK, "pack": PACK, "packs": packs}
     files.write_data(_INDEX, index)
@@ -229,13 +233,15 @@ def _with_note(table: ResultTable) -> ResultTable:
     """
     names: dict[str, dict[str, None]] = defaultdict(dict)
     for j, column in enumerate(table.columns):
-        for cell in (row[j] for row in table.rows):
+        for row in table.rows:
+            cell = row[j]
             if cell.value is not None and cell.reason:
                 why = _SIZE.sub("", cell.reason).replace(" ()", "")
                 names[why][column.heading] = None
-    groups = [f"{', '.join(own)}: {why}" for why, own in names.items()]
     notes = [note for note in table.notes if "no scored" in note]
-    notes += [f"No interval for {'; for '.join(groups)}."] if groups else []
+    if names:
+        groups = [f"{', '.join(own)}: {why}" for why, own in names.items()]
+        notes.append(f"No interval for {'; for '.join(groups)}.")
     return replace(table, notes=notes)
 
 
@@ -243,9 +249,12 @@ def scores_plot(board: Board, scorer: Scorer) -> Markup:
     """Draw a histogram of each system's scores for each category; empty without scores."""
     edges, counts = histograms_of(board, scorer)
     names = [row["system"] for row in tables.rank(board, scorer)]
-    shares = [n.max() / n.sum() for own in counts.values() for n in own.values()]
+    shares: list[float] = []
+    for of_systems in counts.values():
+        shares += [n.max() / n.sum() for n in of_systems.values()]
     if not shares:
         return Markup("")
+    highest = max(shares)
 
     def paint(figure: Figure) -> None:
         figure.set_layout_engine("constrained", w_pad=0.15)
@@ -256,13 +265,12 @@ def scores_plot(board: Board, scorer: Scorer) -> Markup:
             axes.set_xticks([edges[0], edges[-1]])
             axes.xaxis.set_major_formatter("{x:.3g}")
             for row, name in enumerate(names):
-                if name in own:
-                    # Equal shares are equally high in all histograms.
-                    heights = 0.85 * own[name] / own[name].sum() / max(shares)
-                    base = row + 0.45
-                    axes.stairs(
-                        base - heights, edges, baseline=base, fill=True, color=ACCENT
-                    )
+                if name not in own:
+                    continue
+                # Equal shares are equally high in all histograms.
+                heights = 0.85 * own[name] / own[name].sum() / highest
+                base = row + 0.45
+                axes.stairs(base - heights, edges, baseline=base, fill=True, color=ACCENT)
 
     words = f"histograms of the scores of {len(names)} systems"
     return draw(240 + 120 * len(counts), 40 + 40 * len(names), words, paint)
@@ -277,18 +285,21 @@ def histograms_of(
     """
     values = board.values[scorer.name]
     known = values[~np.isnan(values)]
-    edges = _edges(known, scorer.scale) if known.size else known
+    if not known.size:
+        return known, {}
+    edges = _edges(known, scorer.scale)
     counts: dict[str, dict[str, Floats]] = {}
-    for category in board.category_names if known.size else ():
+    for category in board.category_names:
         own = values[board.rows_of(board.groups_of(category))]
         for system, column in zip(board.systems, own.T, strict=True):
-            counted = np.histogram(column[~np.isnan(column)], edges)[0].astype(float)
-            if counted.any():
-                counts.setdefault(category, {})[system.name] = counted
+            in_bins, _ = np.histogram(column[~np.isnan(column)], edges)
+            if in_bins.any():
+                counts.setdefault(category, {})[system.name] = in_bins.astype(float)
     return edges, counts
 
 
 def _edges(known: Floats, scale: str) -> Floats:
+    """Return edges around each whole number, or of bins that are equally wide."""
     ends = bounds(scale) or (float(known.min()), float(known.max()))
     low = min(ends[0], known.min())
     high = max(ends[1], known.max())
@@ -297,6 +308,7 @@ def _edges(known: Floats, scale: str) -> Floats:
     if ends[1] - ends[0] > 3 * (known.max() - known.min()) > 0:
         low = known.min()
         high = known.max()
-    # Values too close together to distinguish share one bin of some width.
-    high = high if high > low else low + max(abs(low), 1.0) * 1e-6
+    if high <= low:
+        # Values too close together to distinguish share one bin of some width.
+        high = low + max(abs(low), 1.0) * 1e-6
     return np.linspace(low, high, _BINS + 1)

@@ -296,6 +296,14 @@ def test_the_contact_sheet_holds_the_queries_on_which_pairings_differ_most():
     assert sheet_of(made, pairings(made), ["Q-0007"]) is None
 
 
+def test_images_of_a_system_outside_the_matrix_bring_no_query_onto_its_sheet():
+    made = drawn_board()
+    truth = evaluation("gt", sample(7, GROUPS[1]), 6, document=answer("", picture(7)))
+    with_truth = board([*answers_of(made), truth])
+    assert [s.name for s in pairings(with_truth).matrix.cells] == crossed("xy", "ab")
+    assert sheet_of(with_truth, pairings(with_truth), ["Q-0007"]) is None
+
+
 def test_the_page_writes_the_images_of_its_sheet_and_says_which_cannot_be_read(tmp_path):
     made, folder = drawn_board(), tmp_path / "report"
     folder.mkdir()
