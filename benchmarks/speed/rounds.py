@@ -169,7 +169,7 @@ def _round(
             seconds = clock.seconds(mark, clock.mark())
             tokens.end()
             steps.end()
-            _note_call(speed, exchanges.taken() or [seconds] * len(batch), made)
+            _note_call(speed, exchanges.take() or [seconds] * len(batch), made)
             if not outcomes:
                 speed.first_batch.append(seconds)
             outcomes += made

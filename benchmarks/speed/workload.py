@@ -74,8 +74,9 @@ def of_scorer(
         chat=lambda model: chat_spec(model, models),
         answers=lambda model: answers_spec(model, models),
     )
-    pairs = [(s, d) for s in _samples()[:queries] for d in _answers(s)[:answers]]
-    walks = [scorer.judge(sample, document) for sample, document in pairs]
+    walks: list[Any] = []
+    for query in _samples()[:queries]:
+        walks += [scorer.judge(query, given) for given in _answers(query)[:answers]]
     return _reach(scorer.stages[-1], walks)
 
 
@@ -101,7 +102,9 @@ def _image_request(sample: Query, seed: int) -> StageInput:
 def _reach(spec: StageSpec, walks: Sequence[Any]) -> Workload:
     """Run the stages before `spec`, and return it with the inputs that walks give it."""
     stages = LocalStages()
-    inputs = [given for walk in walks for given in _inputs(spec, walk, stages)]
+    inputs: list[StageInput] = []
+    for walk in walks:
+        inputs += _inputs(spec, walk, stages)
     if not inputs:
         raise UsageError(f"no query of the sample set asks anything of stage {spec.name}")
     return spec, inputs
