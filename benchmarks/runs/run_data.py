@@ -541,7 +541,11 @@ class RunData:
             >>> by.higher, by.equal, by.lower       # queries
             (5, 0, 3)
         """
-        scorers = [scorer] if isinstance(scorer, str) else [*scorer] if scorer else None
+        scorers: list[str] | None = None
+        if isinstance(scorer, str):
+            scorers = [scorer]
+        elif scorer:
+            scorers = [*scorer]
         return SystemComparison.of(self.board, first, second, scorers)
 
     def sheet(

@@ -111,9 +111,15 @@ class StageForecast(StageWork):
             str(self.workers) if rates.seconds else "?",
             *("" if amount is None else _count_text(amount.mean) for amount in tokens),
             "?" if disk is None else _bytes_text(disk.mean),
-            "?" if money is None else (f"{money.mean:,.4g}" if money.mean else ""),
+            _money_text(money),
             ": ".join(filter(None, (rates.origin.value, rates.detail))),
         ]
+
+
+def _money_text(money: FigureRange | None) -> str:
+    if money is None:
+        return "?"
+    return f"{money.mean:,.4g}" if money.mean else ""
 
 
 def _money(spec: StageSpec, usage: Mapping[str, FigureRange]) -> FigureRange | None:
@@ -424,7 +430,9 @@ def _count_text(amount: float) -> str:
 def _figure(span: FigureRange | None) -> str:
     if span is None:
         return "?"
-    low, high = (_count_text(float(f"{end:.2g}")) for end in (span.low, span.high))
+    # Ends are known less well than the mean: to two digits.
+    low = _count_text(float(f"{span.low:.2g}"))
+    high = _count_text(float(f"{span.high:.2g}"))
     mean = _count_text(span.mean)
     return mean if low == high else f"{mean} ({low}-{high})"
 

@@ -397,7 +397,7 @@ class Sources:
         if not groups:
             return rates
         best = groups[0]
-        told = [share for run in best if (share := shares[run]) is not None]
+        told = [share for share in map(shares.get, best) if share is not None]
         timed = dict(_first_batches(best, spec))
         first, *others = timed
         together = Batches.pool(timed.values())
