@@ -373,6 +373,7 @@ def _read(file: Path) -> dict[str, Any]:
 def refuse_keys(values: Mapping[str, Any]) -> None:
     """Raise UsageError for a setting that holds an API key; it names the setting."""
     texts = list(_texts(values))
+    # Variables that the config names hold keys, whatever they are called.
     know(text for name, text in texts if name.endswith(".api_key_env"))
     for name, text in texts:
         if without_known_keys(text) != text:

@@ -460,6 +460,7 @@ class NameResolver:
                     same_weights = before.weights.items() <= pins.known.items()
                     if before.settings == settings and same_weights:
                         return cast(P, before.part)
+                # What is noted from here on is what this part depends on.
                 pins.used.clear()
                 part = make()
                 used = dict(pins.used)

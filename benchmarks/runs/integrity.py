@@ -38,7 +38,7 @@ def verify_run(root: AnyPath, console: Console, *, repair: bool = False) -> int:
         raise UsageError(f"{root} is not a run directory: it has no {MANIFEST}")
     if repair:
         refuse_pack(root)
-    # One may have lost the other.
+    # A comparison is found by its stages or its manifest: it may have lost either.
     inner = (*matching(root, "compare/*/stages"), *matching(root, f"compare/*/{MANIFEST}"))
     stores = dict.fromkeys((root, *(path.parent for path in inner)))
     checked = {store: list(verify(store, _count_notes(store))) for store in stores}

@@ -489,6 +489,7 @@ def _within_budget(
     if refusal or whole.forecast.hours.mean <= hours:
         return replace(whole, over_budget=refusal)
     least = max(1, experiment.recorded_queries)
+    # More queries never take less time, so that the most that fit can be bisected.
     sizes = range(least, most, max(1, most // _OF_ALL))
     fitting = bisect_right(
         sizes, hours, key=lambda queries: plan_of(queries).forecast.hours.mean

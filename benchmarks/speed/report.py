@@ -247,8 +247,9 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, Score) and isinstance(other, Score):
         return math.isclose(one.value, other.value, abs_tol=1e-4)
     if isinstance(one, Embedding) and isinstance(other, Embedding):
-        a, b = (np.frombuffer(each.vector, "<f4") for each in (one, other))
-        return a.shape == b.shape and np.allclose(a, b, 1e-4, 1e-4)
+        first = np.frombuffer(one.vector, "<f4")
+        second = np.frombuffer(other.vector, "<f4")
+        return first.shape == second.shape and np.allclose(first, second, 1e-4, 1e-4)
     if isinstance(one, Payload) and isinstance(other, Payload):
         return _same_tensors(load(one.read()), load(other.read()))
     if isinstance(one, Draft) and isinstance(other, Draft):
@@ -267,7 +268,11 @@ def _same_segment(
 
 
 def _same_tensors(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return one.keys() == other.keys() and all(
-        one[k].shape == other[k].shape and np.allclose(one[k], other[k], 1e-4, 1e-4)
-        for k in one
-    )
+    if one.keys() != other.keys():
+        return False
+    for name, tensor in one.items():
+        if tensor.shape != other[name].shape:
+            return False
+        if not np.allclose(tensor, other[name], 1e-4, 1e-4):
+            return False
+    return True

@@ -197,6 +197,7 @@ def _count(
 ) -> None:
     """Compute the first batch once more, to count weights and operations."""
     first = variant.batches(inputs)[0]
+    # A CUDA graph is replayed without calling a module or an operator: nothing would count.
     with eagerly(), weight_traffic() as traffic:
         if uncounted is None:
             _, speed.flops, speed.flops_reason = count_operations(

@@ -278,6 +278,7 @@ class GillLoop(OneByOne[GillDraft]):
         """Return one id, or those of all image tokens."""
         first, *others = self._stage.tokens.vokens
         logits = self._stage.logits(state)
+        # Of the image tokens only the first is chosen; it brings the others along.
         logits[:, others] = -torch.inf
         for scale in self._stage.scales:
             if scale > 1:

@@ -89,6 +89,8 @@ def train(
     began = time.monotonic()
     for step in range(first, plan.steps):
         learners.train()
+        # By the step, so that a run that resumes draws what it would have drawn; far apart,
+        # so that no two plans have a step's seed in common.
         torch.manual_seed(plan.seed * 1_000_003 + step)
         value = loss(step)
         optimizer.zero_grad()

@@ -89,6 +89,7 @@ def write_tracked(
     out = out.absolute()
     variables = client.variables(out)
     with (
+        # Spawned: a fork would keep what this process has imported and read already.
         _environment(client.prefix, variables),
         ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process,
     ):

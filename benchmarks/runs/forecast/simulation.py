@@ -228,13 +228,13 @@ def simulate(
     scale = max(1.0, jobs / max(_LEAST_JOBS, _JOBS_PER_WORKER * most))
     counts: dict[str, int] = {}
     records: dict[str, float] = {}
-    for digest, w in placed.items():
-        counts[digest] = math.ceil(w.jobs / scale)
-        records[digest] = w.jobs / counts[digest]
+    for digest, own in placed.items():
+        counts[digest] = math.ceil(own.jobs / scale)
+        records[digest] = own.jobs / counts[digest]
     speeds = _Rates(records=records, by_stage=rates, end=end)
     longest_s = 0.0
-    for digest, w in placed.items():
-        longest_s = max(longest_s, w.jobs / workers[digest] * speeds.seconds(digest))
+    for digest, own in placed.items():
+        longest_s = max(longest_s, own.jobs / workers[digest] * speeds.seconds(digest))
     tick_s = max(1.0, _TICK * longest_s)
     world = World(nodes, speeds, make_worker=CountingWorker, tick_s=tick_s)
     # No directory of a user is looked at, whatever its name.

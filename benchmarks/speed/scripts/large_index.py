@@ -53,6 +53,7 @@ KEY_DIGITS = 32
 _HEX = np.array([list(f"{byte:02x}".encode()) for byte in range(256)], np.uint8)
 """The two digits of each byte."""
 _BEGAN_US = 1_767_225_600_000_000
+"""1 January 2026, in microseconds since the epoch."""
 HEAD = [
     *("records", "kind", "made in s", "disk B/record", "opened in s", "CPU s"),
     *("peak MiB", "before MiB", "B/record", "index on disk B/record", "us/lookup"),

@@ -334,6 +334,8 @@ def ideal_s(
         needed = sum(window.gpu_seconds(seconds, speeds, made) for window in windows)
         return needed > gpus * seconds
 
+    # The longer a run, the fewer GPU-seconds go into loading: once one is long enough, so
+    # are all longer ones, and halving finds the shortest.
     late = soon + 1.0
     while is_too_short(late):
         late *= 2
