@@ -29,7 +29,7 @@ from plait.benchmarks.miniature.captions import measure_captions
 from plait.benchmarks.miniature.drawings import measure_native, measure_t2is
 from plait.benchmarks.miniature.edits import measure_edits
 from plait.benchmarks.miniature.measures import BenchPart, BenchSettings, Say
-from plait.benchmarks.results.table import markdown_page
+from plait.benchmarks.results.table import ResultTable, markdown_page
 from plait.benchmarks.runs.config import with_settings
 from plait.generators.base import WeightsName
 from plait.generators.errors import PlaitError
@@ -121,10 +121,11 @@ def measure(name: str, settings: BenchSettings, say: Say) -> Sequence[BenchPart]
 
 def summary(parts: Sequence[BenchPart]) -> str:
     """Return how many bars are reached."""
-    aimed = [bar for part in parts for bar in part.bars if bar.aim or not bar.there]
     counts = dict.fromkeys(("reached", "not reached", "not there"), 0)
-    for bar in aimed:
-        counts[bar.state] += 1
+    for part in parts:
+        for bar in part.bars:
+            if bar.aim or not bar.there:
+                counts[bar.state] += 1
     return ", ".join(f"{n} {state}" for state, n in counts.items())
 
 
@@ -132,7 +133,9 @@ def write(parts: Sequence[BenchPart], settings: BenchSettings) -> list[Path]:
     """Write the results as JSON and Markdown; return their paths."""
     about = {"weights": settings.weights, "models": settings.models, "seed": settings.seed}
     content = about | {"caveat": CAVEAT, "parts": [part.as_json() for part in parts]}
-    tables = [table for part in parts for table in part.all_tables]
+    tables: list[ResultTable] = []
+    for part in parts:
+        tables += part.all_tables
     title = f"The miniature world, {settings.weights} weights"
     page = markdown_page(title, (CAVEAT, summary(parts)), tables)
     forms = {"json": as_json(content), "md": page}

@@ -91,9 +91,8 @@ def _compare(right: Floats, wrong: Floats) -> tuple[Estimate, Estimate]:
         return nothing, nothing
     weights = bootstrap_weights([f"scene {i}" for i in known.tolist()])
     higher = np.where(right == wrong, 0.5, right > wrong)
-    return estimate_with_interval(area, right, wrong, weights, len(known)), mean(
-        higher, SHARE
-    )
+    whole = estimate_with_interval(area, right, wrong, weights, len(known))
+    return whole, mean(higher, SHARE)
 
 
 def _scores(scorer: LocalScorer, scenes: Sequence[CaptionedScene]) -> Mapping[str, Floats]:
@@ -101,12 +100,12 @@ def _scores(scorer: LocalScorer, scenes: Sequence[CaptionedScene]) -> Mapping[st
     asked = (Turn("user", (Text("What does the picture show?"),)),)
     query = Query(id="caption", category="captions", field="captions", turns=asked)
     images = [encode(draw(s.scene, s.seed)) for s in scenes]
-    captions = [
-        (name, i, text)
-        for name in (RIGHT, *WRONG)
-        for i, s in enumerate(scenes)
-        if (text := s.right if name == RIGHT else s.wrong.get(name))
-    ]
+    captions = []
+    for name in (RIGHT, *WRONG):
+        for i, scene in enumerate(scenes):
+            text = scene.right if name == RIGHT else scene.wrong.get(name)
+            if text:
+                captions.append((name, i, text))
     pairs = [(query, Document((Text(text), images[i]))) for _, i, text in captions]
     scores = {name: np.full(len(scenes), np.nan) for name in (RIGHT, *WRONG)}
     for (name, i, _), outcome in zip(captions, outcomes_of(scorer, pairs), strict=True):
@@ -174,14 +173,14 @@ def _other_shape(scene: Scene, rng: random.Random) -> Scene | None:
 def _exchange(attribute: str) -> SceneEdit:
     """Let two items exchange an attribute: all words are right, only their order is not."""
 
-    def given(item: SceneItem, other: SceneItem) -> SceneItem:
+    def take_from(item: SceneItem, other: SceneItem) -> SceneItem:
         return replace(item, **{attribute: getattr(other, attribute)})
 
     def change(scene: Scene, rng: random.Random) -> Scene | None:
         items = [*scene.items]
         rng.shuffle(items)
         for a, b in combinations(items, 2):
-            made = exchanging(scene, {a: given(a, b), b: given(b, a)})
+            made = exchanging(scene, {a: take_from(a, b), b: take_from(b, a)})
             if {*made.items} != {*scene.items}:
                 return made
         return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import random
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, cast
@@ -188,10 +188,8 @@ def _parts(kind: str, rng: random.Random, asked: MiniatureQuery, split: Split) -
     match kind:
         case "wrong text" | "wrong picture":
             return _edit_part(rng, parts, split, text=kind == "wrong text")
-        case "missing pictures":  # all, or all but the last
-            last = rng.random() < 0.3 and len(parts) > 1
-            kept = len(parts) - 1 if last else -1
-            return [p if k == kept else replace(p, shown=None) for k, p in enumerate(parts)]
+        case "missing pictures":
+            return _without_images(rng, parts)
         case "no text":
             return [replace(p, told=None) for p in parts]
         case "repeated text" if len(parts) < 2:
@@ -201,9 +199,22 @@ def _parts(kind: str, rng: random.Random, asked: MiniatureQuery, split: Split) -
         case "cut text":
             return _cut(rng, goals, parts)
         case "spoiled pictures":
-            drawn = [replace(p.shown, spoiled=True) if p.shown else None for p in parts]
-            return [replace(p, shown=s) for p, s in zip(parts, drawn, strict=True)]
+            return [_spoil(p) for p in parts]
     return parts
+
+
+def _without_images(rng: random.Random, parts: Parts) -> Parts:
+    """Leave out all images, or all but the last."""
+    bare = [replace(part, shown=None) for part in parts]
+    if rng.random() < 0.3 and len(parts) > 1:
+        return [*bare[:-1], parts[-1]]
+    return bare
+
+
+def _spoil(part: Part) -> Part:
+    if part.shown is None:
+        return part
+    return replace(part, shown=replace(part.shown, spoiled=True))
 
 
 def _edit_part(rng: random.Random, parts: Parts, split: Split, text: bool) -> Parts:
@@ -267,7 +278,9 @@ def _other_fact(rng: random.Random, right: str, split: Split) -> str:
     if counted is not None and counted[1] in NUMBERS:
         return count_answer(rng.randrange(len(NUMBERS)), counted[2])
     words = right.split(" ")
-    facts = [(k, group) for group in _FACTS for k in range(len(words)) if words[k] in group]
+    facts = []
+    for group in _FACTS:
+        facts += [(k, group) for k, word in enumerate(words) if word in group]
     k, group = rng.choice(facts)
     words[k] = rng.choice(group)
     return " ".join(words)
@@ -290,16 +303,21 @@ def document_of(rng: random.Random, answer: Damaged) -> Document:
     """Return the answer with worn images: each after its text, or all after all texts."""
     if answer.query.category == "MSR":
         return Document((Text(answer.text),) if answer.text else ())
-    texts = [[Text(p.told.text)] if p.told else [] for p in answer.parts]
-    images = [
-        [wear(rng, draw(p.shown.scene, p.shown.seed), p.shown.spoiled)] if p.shown else []
-        for p in answer.parts
-    ]
-    if all(images) and rng.random() < _APART:
-        order: Iterable[Sequence[Text | Image]] = [*texts, *images]
+    texts = [None if part.told is None else Text(part.told.text) for part in answer.parts]
+    images = [_image_of(rng, part.shown) for part in answer.parts]
+    order: list[Text | Image | None]
+    # Chance is asked only where it can matter: answers depend on the order of draws.
+    if None not in images and rng.random() < _APART:
+        order = [*texts, *images]
     else:
-        order = chain.from_iterable(zip(texts, images, strict=True))
-    return Document(tuple(chain.from_iterable(order)))
+        order = [*chain.from_iterable(zip(texts, images, strict=True))]
+    return Document(tuple(segment for segment in order if segment is not None))
+
+
+def _image_of(rng: random.Random, shown: ShownScene | None) -> Image | None:
+    if shown is None:
+        return None
+    return wear(rng, draw(shown.scene, shown.seed), shown.spoiled)
 
 
 def wear(rng: random.Random, image: Pillow.Image, spoiled: bool = False) -> Image:

@@ -57,8 +57,11 @@ class DrawnScene:
     def colours(self) -> list[float]:
         """By item: whether its colour is at its place."""
         read = self.read or Reading()
-        seen = [(item, read.at(item.place)) for item in self.wanted]
-        return [float(s is not None and s.colour == item.colour) for item, s in seen]
+        shares = []
+        for item in self.wanted:
+            seen = read.at(item.place)
+            shares.append(float(seen is not None and seen.colour == item.colour))
+        return shares
 
     @property
     def whole(self) -> float:
@@ -112,13 +115,16 @@ def images_of(
     asked: Sequence[ImageRequest],
 ) -> list[Image | None]:
     """Return what a T2I model draws; None where it draws nothing."""
-    parts = (asked[start : start + BATCH] for start in range(0, len(asked), BATCH))
-    values = [
-        outcome.value if isinstance(outcome, Result) else None
-        for part in parts
-        for outcome in stage(part)
-    ]
-    return [value.encoded() if isinstance(value, Drawing) else value for value in values]
+    images: list[Image | None] = []
+    for start in range(0, len(asked), BATCH):
+        outcomes = stage(asked[start : start + BATCH])
+        images += [_image_of(outcome) for outcome in outcomes]
+    return images
+
+
+def _image_of(outcome: Outcome[Any]) -> Image | None:
+    value = outcome.value if isinstance(outcome, Result) else None
+    return value.encoded() if isinstance(value, Drawing) else value
 
 
 def read(image: Image | None) -> Reading | None:
@@ -134,11 +140,15 @@ def bars_of(name: str, drawn: Sequence[DrawnScene], aims: Aims) -> list[Bar]:
     lost = sum(d.read is None for d in drawn)
     remark = f"{lost:,} of {len(drawn):,} unreadable: misses" if lost else ""
     # The unit is the scene; `n` is the number of items.
-    scenes = [d.name for d in drawn for _ in d.wanted]
-    shares = [share for d in drawn for share in d.colours]
+    scenes: list[str] = []
+    shares: list[float] = []
+    by_size: dict[int, list[float]] = {}
+    for scene in drawn:
+        scenes += [scene.name] * len(scene.wanted)
+        shares += scene.colours
+        by_size.setdefault(len(scene.wanted), []).append(scene.whole)
     colours = replace(pooled_mean(scenes, shares, SHARE), n=len(shares))
-    sizes = sorted({len(d.wanted) for d in drawn})
-    whole = {k: mean([d.whole for d in drawn if len(d.wanted) == k], SHARE) for k in sizes}
+    whole = {size: mean(by_size[size], SHARE) for size in sorted(by_size)}
     two = whole.pop(TWO, Estimate(None, reason="no scene of two objects"))
     title = f"{name}: whole scenes of"
     return [

@@ -58,7 +58,8 @@ class Edit:
     @classmethod
     def of(cls, story: MiniatureQuery, rng: random.Random) -> Edit | None:
         """None for a change of which a sentence about one item does not tell."""
-        (change,), (before, after) = story.changes, story.scenes
+        (change,) = story.changes
+        before, after = story.scenes
         if (new := state_change(change, rng)) is None:
             return None
         words = dict(zip(WORDS, (new, sentence(after, rng)), strict=True))
@@ -72,15 +73,19 @@ class Edit:
         return float(shown == truth), f1, np.nan if image is None else self._move(image)
 
     def _move(self, image: Image) -> float:
-        kept = [p for p in PLACES if self.before.at(p) == self.after.at(p)]
-        old, new = (
-            np.asarray(decode(i).resize((SIDE, SIDE)), np.float64)
-            for i in (self.image, image)
-        )
-        distance = np.abs(old - new)
+        """Return how many grey levels an image is off where nothing changes."""
+        distance = np.abs(_levels(self.image) - _levels(image))
         half = SIDE // 2
-        corners = [tuple(int(x - half / 2) for x in centre(place)) for place in kept]
-        return float(np.mean([distance[y : y + half, x : x + half] for x, y in corners]))
+        quarters = []
+        for place in PLACES:
+            if self.before.at(place) == self.after.at(place):
+                x, y = (int(end - half / 2) for end in centre(place))
+                quarters.append(distance[y : y + half, x : x + half])
+        return float(np.mean(quarters))
+
+
+def _levels(image: Image) -> Values:
+    return np.asarray(decode(image).resize((SIDE, SIDE)), np.float64)
 
 
 def edits(settings: BenchSettings) -> list[Edit]:
@@ -95,17 +100,15 @@ def measure_edits(settings: BenchSettings, say: Say) -> BenchPart:
     asked = edits(settings)
     bars = list[Bar]()
     for words in WORDS:
-        values = {
-            name: _draw_again(name, asked, words, settings, say) for name in (EDITOR, BEST)
-        }
-        measured = zip(values[EDITOR], values[BEST], MEASURES, strict=True)
+        with_sight = _draw_again(EDITOR, asked, words, settings, say)
+        without = _draw_again(BEST, asked, words, settings, say)
+        measured = zip(with_sight, without, MEASURES, strict=True)
         for seeing, blind, (title, ends, better) in measured:
             for name, own in ((EDITOR, seeing), (BEST, blind)):
                 bar = Bar(name=f"{name}, told {words}: {title}", estimate=mean(own, ends))
                 bars.append(bar)
-            bars.append(
-                _difference(words, title, ends, better * paired_differences(seeing, blind))
-            )
+            gain = better * paired_differences(seeing, blind)
+            bars.append(_difference(words, title, ends, gain))
     note = (
         f"{EDITOR} is given the image before; {BEST} is not. An item comes, grows, "
         "shrinks or turns colour. Unreadable images are misses."
@@ -119,14 +122,11 @@ def _draw_again(
     """Return (measures, edits): what is drawn of the same words with the same seeds."""
     say(f"{name}: drawing {len(asked)} changes, told {words}")
     stage = local_stage(name, weights=settings.weights, models=settings.models)
-    requests = [
-        ImageRequest(
-            prompt=edit.words[words],
-            context=(edit.image,) if name == EDITOR else (),
-            seed=1000 * settings.seed + number,
-        )
-        for number, edit in enumerate(asked)
-    ]
+    requests = []
+    for number, edit in enumerate(asked):
+        context = (edit.image,) if name == EDITOR else ()
+        seed = 1000 * settings.seed + number
+        requests.append(ImageRequest(edit.words[words], context=context, seed=seed))
     pairs = zip(asked, images_of(stage, requests), strict=True)
     return np.array([edit.right(image) for edit, image in pairs]).T
 

@@ -187,17 +187,21 @@ class BenchPart:
         return {
             "title": self.title,
             "bars": [bar.as_json() for bar in self.bars],
-            "tables": [
-                {
-                    "title": table.title,
-                    "head": [column.heading for column in table.columns],
-                    "rows": [[cell.full for cell in row] for row in table.rows],
-                    "notes": list(table.notes),
-                }
-                for table in self.tables
-            ],
+            "tables": [_table_as_json(table) for table in self.tables],
             "notes": list(self.notes),
         }
+
+
+def _table_as_json(table: ResultTable) -> dict[str, Any]:
+    rows = []
+    for row in table.rows:
+        rows.append([cell.full for cell in row])
+    return {
+        "title": table.title,
+        "head": [column.heading for column in table.columns],
+        "rows": rows,
+        "notes": list(table.notes),
+    }
 
 
 def _row(bar: Bar) -> list[str]:

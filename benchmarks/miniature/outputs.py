@@ -7,7 +7,7 @@ counts as a miss here (0), as it does in every bar; in the run's own tables it i
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -105,29 +105,36 @@ class RunScores:
             return None
         return self.values[scorer][:, self.systems.index(system)]
 
-    def compared(
+    def compare(
         self, scorer: str, better: str, worse: str, category: str | None = None
     ) -> ControlCheck | None:
         """Better less worse over the queries scored on both; None where one is missing."""
-        columns = self.column(scorer, better), self.column(scorer, worse)
-        if columns[0] is None or columns[1] is None:
+        above = self.column(scorer, better)
+        below = self.column(scorer, worse)
+        if above is None or below is None:
             return None
-        rows = [category in (None, c) for c in self.categories]
+        rows = [category in (None, own) for own in self.categories]
         scale = next(s.scale for s in self.board.scorers if s.name == scorer)
-        return compare_values(scorer, scale, worse, columns[0][rows], columns[1][rows])
+        return compare_values(scorer, scale, worse, above[rows], below[rows])
 
     def pairs(self, scorer: str) -> list[ScoredPair]:
         """Answers of systems, without the ground truth and controls, scored by both."""
         if not {scorer, TRUTH} <= self.values.keys():
             return []
         models = [n != GROUND_TRUTH and not is_control(n) for n in self.systems]
-        columns = (self.values[name][:, models].T for name in (scorer, TRUTH))
-        return [
-            ScoredPair(query=key, category=c, kind="system", judge=a, human=b)
-            for pair in zip(*columns, strict=True)
-            for key, c, a, b in zip(self.board.keys, self.categories, *pair, strict=True)
-            if not np.isnan(a + b)
-        ]
+        keys = list(zip(self.board.keys, self.categories, strict=True))
+        pairs = []
+        for system in np.flatnonzero(models):
+            judged = self.values[scorer][:, system]
+            truths = self.values[TRUTH][:, system]
+            for (key, category), score, truth in zip(keys, judged, truths, strict=True):
+                if np.isnan(score + truth):
+                    continue
+                pair = ScoredPair(
+                    query=key, category=category, kind="system", judge=score, human=truth
+                )
+                pairs.append(pair)
+        return pairs
 
 
 def outputs_part(scores: RunScores) -> BenchPart:
@@ -171,11 +178,10 @@ def agreement_table(scores: RunScores) -> ResultTable:
 def controls_part(scores: RunScores) -> BenchPart:
     """Every control below the ground truth, by the judge; the other scorers as a table."""
     made = checks(scores.board)
-    bars = [
-        _order_bar(f"{JUDGE}: gt above {check.control}", check)
-        for check in made
-        if check.scorer == JUDGE
-    ]
+    bars = []
+    for check in made:
+        if check.scorer == JUDGE:
+            bars.append(_order_bar(f"{JUDGE}: gt above {check.control}", check))
     if not bars:
         return BenchPart.not_there("Controls", _nothing(scores, JUDGE))
     return BenchPart(title="Controls", bars=tuple(bars), tables=(blindness_table(made),))
@@ -197,15 +203,11 @@ def blindness_table(made: Sequence[ControlCheck]) -> ResultTable:
     """Return how often each scorer puts the ground truth above an answer made worse."""
     scorers = list(dict.fromkeys(check.scorer for check in made))
     controls = list(dict.fromkeys(check.control for check in made))
-    cells = {}
-    for check in made:
-        above = check.above
-        below = check.below
-        n = check.difference.n
-        blind = " blind" if check.order == "blind" else ""
-        text = f"{above}/{n - above - below}/{below}{blind}" if n else "-"
-        cells[check.control, check.scorer] = text
-    rows = [[control, *(cells[control, s] for s in scorers)] for control in controls]
+    cells = {(check.control, check.scorer): _counts(check) for check in made}
+    rows = []
+    for control in controls:
+        own = [cells[control, scorer] for scorer in scorers]
+        rows.append([control, *own])
     notes = [
         "gt above / equal / below the control, over the queries that the control changes "
         "and both are scored on; all equal: the scorer is blind to the change."
@@ -213,14 +215,30 @@ def blindness_table(made: Sequence[ControlCheck]) -> ResultTable:
     return ResultTable.of("What scorers do not see", ["control", *scorers], rows, notes)
 
 
+def _counts(check: ControlCheck) -> str:
+    """Return how many answers are above, equal to and below those made worse."""
+    count = check.difference.n
+    if not count:
+        return "-"
+    equal = count - check.above - check.below
+    blind = " blind" if check.order == "blind" else ""
+    return f"{check.above}/{equal}/{check.below}{blind}"
+
+
 def orders_part(scores: RunScores) -> BenchPart:
     """Systems of known order, by paired differences of the judge and of truth."""
-    bars = [
-        _difference_bar(scores, scorer, better, worse)
-        for better, worse in ORDERS
-        for scorer in (JUDGE, TRUTH, CLIP)
-    ]
+    bars = _difference_bars(scores, ORDERS, (JUDGE, TRUTH, CLIP))
     return BenchPart(title="Systems of known order", bars=tuple(bars))
+
+
+def _difference_bars(
+    scores: RunScores, pairs: Sequence[tuple[str, str]], scorers: Sequence[str]
+) -> list[Bar]:
+    """Return a bar of each scorer for each pair of a better and a worse system."""
+    bars: list[Bar] = []
+    for better, worse in pairs:
+        bars += [_difference_bar(scores, name, better, worse) for name in scorers]
+    return bars
 
 
 def _difference_bar(
@@ -228,7 +246,7 @@ def _difference_bar(
 ) -> Bar:
     where = f" ({category})" if category else ""
     name = f"{scorer}: {better} above {worse}{where}"
-    check = scores.compared(scorer, better, worse, category)
+    check = scores.compare(scorer, better, worse, category)
     if check is None:
         absent = [n for n in (better, worse) if n not in scores.systems] or [scorer]
         return Bar.not_there(name, f"not in the run: {', '.join(absent)}")
@@ -278,17 +296,20 @@ def critic_part(scores: RunScores) -> BenchPart:
     """A critic against the outline alone, the outline against one image."""
     pairs = ((LOOKS_AGAIN, EARLIER), (EARLIER, DRAWS_ONCE))
     scorers = [name for name in ("truth:match", TRUTH) if name in scores.values]
-    bars = [_difference_bar(scores, s, *pair) for pair in pairs for s in scorers]
-    board = scores.board
-    rows = dict[str, list[str]]()
+    bars = _difference_bars(scores, pairs, scorers)
+    tables = (_costs_table(scores.board),)
+    return BenchPart(title="A critic, and an outline", bars=tuple(bars), tables=tables)
+
+
+def _costs_table(board: Board) -> ResultTable:
+    """Return what an answer of each system takes on average."""
+    rows: dict[str, list[str]] = {}
     for measure in _TAKEN:
         for system, answers, amount in board.group(board.is_answer, ("system",), measure):
-            rows.setdefault(system, [system, f"{answers:,}"]).append(
-                "-" if amount is None else f"{amount / answers:.3g}"
-            )
+            row = rows.setdefault(system, [system, f"{answers:,}"])
+            row.append("-" if amount is None else f"{amount / answers:.3g}")
     head = ["system", "answers", *_TAKEN]
-    table = ResultTable.of("What an answer takes", head, list(rows.values()))
-    return BenchPart(title="A critic, and an outline", bars=tuple(bars), tables=(table,))
+    return ResultTable.of("What an answer takes", head, list(rows.values()))
 
 
 # ------------------------------------------------------------------ damaged answers
@@ -316,29 +337,30 @@ def measure_corruptions(settings: BenchSettings, say: Say) -> BenchPart:
 
 def corruptions_part(kinds: Sequence[str], judged: Scores, truths: Scores) -> BenchPart:
     """Return the bar, and both means by what was done to the answers."""
-    known = [
-        (kind, score, truth)
-        for kind, score, truth in zip(kinds, judged, truths, strict=True)
-        if score is not None and truth is not None
-    ]
+    known: list[tuple[float, float]] = []
+    by_kind: dict[str, list[tuple[float, float]]] = {}
+    for kind, score, truth in zip(kinds, judged, truths, strict=True):
+        if score is not None and truth is not None:
+            known.append((score, truth))
+            by_kind.setdefault(kind, []).append((score, truth))
     bar = Bar.at_least(
         f"{JUDGE} against {TRUTH}: Spearman",
-        _ranks([m for _, m, _ in known], [t for _, _, t in known]),
+        _ranks([score for score, _ in known], [truth for _, truth in known]),
         RANKS,
         f"{len(kinds) - len(known):,} of {len(kinds):,} have no score of both",
     )
-    by_kind: dict[str, list[tuple[float, float]]] = {}
-    for kind, score, truth in known:
-        by_kind.setdefault(kind, []).append((score, truth))
-    means = {kind: np.mean(own, axis=0) for kind, own in by_kind.items()}
-    rows = [
-        [kind, f"{len(by_kind[kind]):,}", *(f"{m:.2f}" for m in both)]
-        for kind, both in sorted(means.items(), key=lambda one: -one[1][1])
-    ]
-    head = ["answers", "n", f"mean {JUDGE}", f"mean {TRUTH}"]
-    table = ResultTable.of("By what was done to the answers", head, rows)
     title = "Judge against truth, on damaged answers"
-    return BenchPart(title=title, bars=(bar,), tables=(table,))
+    return BenchPart(title=title, bars=(bar,), tables=(_kinds_table(by_kind),))
+
+
+def _kinds_table(by_kind: Mapping[str, Sequence[tuple[float, float]]]) -> ResultTable:
+    """Return the means of both scores by what was done, the best by truth first."""
+    means = {kind: np.mean(pairs, axis=0) for kind, pairs in by_kind.items()}
+    rows = []
+    for kind, (judge, truth) in sorted(means.items(), key=lambda one: -one[1][1]):
+        rows.append([kind, f"{len(by_kind[kind]):,}", f"{judge:.2f}", f"{truth:.2f}"])
+    head = ["answers", "n", f"mean {JUDGE}", f"mean {TRUTH}"]
+    return ResultTable.of("By what was done to the answers", head, rows)
 
 
 def _ranks(judged: Sequence[float], truths: Sequence[float]) -> Estimate:

@@ -53,7 +53,7 @@ resized = _with_another("size", SIZES)
 
 
 def move(scene: Scene, rng: random.Random) -> Scene | None:
-    """Return an item at a free place; None in a full scene."""
+    """Return the scene with an item at a free place; None in a full scene."""
     if not (free := free_places(scene)):
         return None
     item = rng.choice(scene.items)

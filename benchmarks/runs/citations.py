@@ -57,7 +57,9 @@ def bibtex(results: RunResults) -> str:
     """Return the entries of a run as BibTeX, below what each of them is cited for."""
     about = results.about
     cited = citations_of(results)
-    keys = dict.fromkeys([PLAIT, *(key for one in cited for key in one.keys)])
+    keys = dict.fromkeys([PLAIT])
+    for one in cited:
+        keys |= dict.fromkeys(one.keys)
     lines = [f"{len(keys)} entries of what the run used."]
     if about.weights in ("tiny", "dummy", "mini"):
         lines.append(f"Its weights are {about.weights}: not those that were published.")
@@ -89,8 +91,9 @@ def _citations(results: RunResults) -> Iterator[Citation]:
             yield _look_up("protocols", protocol)
     for scorer in results.scorers:
         yield from of_scorer(scorer.name)
-    compared = results.rows("comparisons", ["protocol", "judge"])
-    for protocol, judge in {(row["protocol"], row["judge"]): None for row in compared}:
+    rows = results.rows("comparisons", ["protocol", "judge"])
+    compared = dict.fromkeys((row["protocol"], row["judge"]) for row in rows)
+    for protocol, judge in compared:
         yield _look_up("comparisons", protocol)
         yield of_model(judge)
 

@@ -197,7 +197,7 @@ class RunConfig(_Section):
         own = validate(DataReading, merge(former or {}, reading), "data")
         return others | place | {"reading": own}
 
-    def resolved(self) -> dict[str, Any]:
+    def plain_data(self) -> dict[str, Any]:
         """Return the config as plain data, as the manifest holds it."""
         values = self.model_dump(mode="json")
         if self.reading == AS_NAMED:
@@ -217,20 +217,20 @@ class RunConfig(_Section):
     def with_rubrics(self, change: Callable[[RubricSource], object]) -> "RunConfig":
         """The config with every rubric changed; UsageError for one that is not valid."""
 
-        def changed(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        def change_rubric(settings: Mapping[str, Any]) -> Mapping[str, Any]:
             rubric = settings.get("rubric")
             if not isinstance(rubric, str):
                 return settings
             return {**settings, "rubric": str(change(parse_rubric(rubric)))}
 
-        models = {name: changed(settings) for name, settings in self.models.items()}
-        own = changed({"rubric": self.rubric})
+        models = {name: change_rubric(own) for name, own in self.models.items()}
+        own = change_rubric({"rubric": self.rubric})
         return self.model_copy(update={"models": models, **own})
 
     @property
     def digest(self) -> str:
         """Identifies what is asked for; where, how and how it is shown does not count."""
-        values = self.with_rubrics(lambda rubric: rubric.in_digests).resolved()
+        values = self.with_rubrics(lambda rubric: rubric.in_digests).plain_data()
         naming = {k: v for k, v in values.items() if k not in _NOT_NAMING}
         # Left out while unset, so that runs older than these fields keep their names.
         for name in ("answers", "mode", "rubric", "servers"):
@@ -291,23 +291,14 @@ def _for_scorers(config: RunConfig) -> RunConfig:
     for two kinds of judges, as no file holds the released texts of both, and for a baseline
     without a scorer of pairs.
     """
-    given = {k: v for k in OF_JUDGES if (v := getattr(config, k)) is not None}
-    taken = {
-        name: own
-        for name in config.scorers
-        if (own := {k: v for k, v in given.items() if takes(name, k)})
-    }
-    asked = {
-        judge_settings(name): name
-        for name, own in taken.items()
-        if "rubric" in own and "rubric" not in config.models.get(name, {})
-    }
-    one, *others = asked.values() or ("",)
-    if others:
-        raise UsageError(
-            f"rubric cannot be meant for both {one} and {others[0]}; say it of each, as in "
-            f'models."{one}".rubric={str(config.rubric)!r}'
-        )
+    named = {key: getattr(config, key) for key in OF_JUDGES}
+    given = {key: value for key, value in named.items() if value is not None}
+    taken: dict[str, dict[str, Any]] = {}
+    for name in config.scorers:
+        own = {key: value for key, value in given.items() if takes(name, key)}
+        if own:
+            taken[name] = own
+    _refuse_two_kinds(config, [name for name, own in taken.items() if "rubric" in own])
     if "baseline" in given and not any("baseline" in own for own in taken.values()):
         raise UsageError(
             f"baseline {config.baseline!r} is for scorers that judge pairs, and none is "
@@ -315,11 +306,26 @@ def _for_scorers(config: RunConfig) -> RunConfig:
         )
     of_others = {n: own for n, own in taken.items() if not n.startswith(JUDGE)}
     models = merge(of_others, config.models)
-    done = {"baseline"}
+    update: dict[str, Any] = {"models": models, "baseline": None}
     if of_others == taken:
+        # No `judge:NAME` takes them, so they are settings of these scorers alone.
         for own in of_others.values():
-            done |= own.keys()
-    return config.model_copy(update={"models": models} | dict.fromkeys(done))
+            update |= dict.fromkeys(own)
+    return config.model_copy(update=update)
+
+
+def _refuse_two_kinds(config: RunConfig, scorers: Iterable[str]) -> None:
+    """UsageError where the rubric of `config` is taken by judges of two kinds."""
+    by_kind: dict[type, str] = {}
+    for name in scorers:
+        if "rubric" not in config.models.get(name, {}):
+            by_kind[judge_settings(name)] = name
+    if len(by_kind) > 1:
+        one, other = [*by_kind.values()][:2]
+        raise UsageError(
+            f"rubric cannot be meant for both {one} and {other}; say it of each, as in "
+            f'models."{one}".rubric={str(config.rubric)!r}'
+        )
 
 
 def _with_defaults(config: RunConfig, *, named: bool) -> RunConfig:
@@ -332,9 +338,12 @@ def _with_defaults(config: RunConfig, *, named: bool) -> RunConfig:
     joining = not whole and config.out is not None and is_run(config.out.expanduser())
     quick = not named and "data" not in given and config.weights in (None, "mini")
     default = QUICKSTART if quick else SAMPLE
+    systems = config.systems
+    if not (systems or answered or joining):
+        systems = default.systems
     settings = {
         "data": default.data if quick else config.data,
-        "systems": config.systems or (() if answered or joining else default.systems),
+        "systems": systems,
         "scorers": config.scorers if "scorers" in given or joining else default.scorers,
         "weights": config.weights or ("pretrained" if named else default.weights),
     }
@@ -379,6 +388,7 @@ def _read(file: Path) -> dict[str, Any]:
 def refuse_keys(values: Mapping[str, Any]) -> None:
     """Raise UsageError for a setting that holds an API key; it names the setting."""
     texts = list(_texts(values))
+    # Variables that the config names hold keys, whatever they are called.
     know(text for name, text in texts if name.endswith(".api_key_env"))
     for name, text in texts:
         if without_known_keys(text) != text:

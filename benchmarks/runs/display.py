@@ -127,12 +127,16 @@ def _summary(progress: RunProgress) -> str:
 def _line(stage: StageProgress) -> str:
     rate, left_s = _pace(stage)
     done = stage.outcomes.get("done", 0)
-    others = ((n, k.replace("_", " ")) for k, n in stage.outcomes.items() if k != "done")
     parts = [f"{done:,} of {stage.total:,} done"]
-    parts += [f"{n:,} {name}" for n, name in others if n]
-    parts += [f"{rate:.2f}/s"] if rate else []
-    parts += [f"{duration(left_s)} left"] if left_s else []
-    return f"{stage.name}: {', '.join([*parts, _state(stage)])}"
+    for name, number in stage.outcomes.items():
+        if name != "done" and number:
+            parts.append(f"{number:,} {name.replace('_', ' ')}")
+    if rate:
+        parts.append(f"{rate:.2f}/s")
+    if left_s:
+        parts.append(f"{duration(left_s)} left")
+    parts.append(_state(stage))
+    return f"{stage.name}: {', '.join(parts)}"
 
 
 def _table(columns: Iterable[str], rows: Iterable[Iterable[RenderableType]]) -> Table:
@@ -147,7 +151,8 @@ def _table(columns: Iterable[str], rows: Iterable[Iterable[RenderableType]]) -> 
 
 
 def _cells(stage: StageProgress) -> list[RenderableType]:
-    done, failed = (stage.outcomes.get(name, 0) for name in ("done", "failed"))
+    done = stage.outcomes.get("done", 0)
+    failed = stage.outcomes.get("failed", 0)
     rate, left_s = _pace(stage)
     return [
         stage.name,

@@ -182,13 +182,13 @@ class Experiment:
     def about(self) -> dict[str, Any]:
         """Return the manifest's entries about the run, without the environment."""
         judges = [s for s in self.scorers if isinstance(s, ChatJudge) and s.texts]
-        given = self.given_answers(sample.id for sample in self.samples)
+        given = self.answer_digests(sample.id for sample in self.samples)
         return {
             **({} if self.ids is None else {"ids": list(self.ids)}),
             **({"about_weights": ABOUT} if self.config.weights == "mini" else {}),
             "plait": FORMAT,
             RUN_DIGEST: self.run_digest,
-            "config": self.config.resolved(),
+            "config": self.config.plain_data(),
             "data": dict(self.task.about),
             QUERIES: queries_digest((s.id for s in self.samples), self.data_rows),
             **({GIVEN: given} if given else {}),
@@ -201,7 +201,7 @@ class Experiment:
             "stages": {s.folder: stage_facts(s) for s in self.plan.stages},
         }
 
-    def given_answers(self, ids: Iterable[str]) -> dict[str, str]:
+    def answer_digests(self, ids: Iterable[str]) -> dict[str, str]:
         """Return, by system, the digest of the answers that the data hold to `ids`."""
         held = self._held_answers
         asked = [*ids] if held else []
@@ -211,11 +211,11 @@ class Experiment:
     def _held_answers(self) -> dict[str, Mapping[str, Answer]]:
         """By system, the answers that data hold beside their rows."""
         all_given = self.config.data.startswith(OFFICIAL) and not self.config.answers
-        return {
-            system.name: system.answers
-            for system in self.systems
-            if system.answers is not None and (all_given or is_published(system.name))
-        }
+        held = {}
+        for system in self.systems:
+            if system.answers is not None and (all_given or is_published(system.name)):
+                held[system.name] = system.answers
+        return held
 
     @property
     def notes(self) -> bool:
@@ -267,7 +267,7 @@ class Experiment:
             categories=task.categories,
             fields=task.fields,
             data=dict(task.about),
-            config=config.resolved(),
+            config=config.plain_data(),
             ids=self.ids,
             seed=config.seed,
             repeats=config.repeats,
@@ -456,7 +456,8 @@ class NameResolver:
         _refuse_wrong_rubrics(config)
         models = models_of(config)
         settings = (models, config.seed, config.mode, config.rubric)
-        systems, scorers = map(dict.fromkeys, (config.systems, config.scorers))
+        systems = dict.fromkeys(config.systems)
+        scorers = dict.fromkeys(config.scorers)
         with pinning(identities) as pins:
 
             def once(kind: type[P], name: str, make: Callable[[], P]) -> P:
@@ -464,6 +465,7 @@ class NameResolver:
                     same_weights = before.weights.items() <= pins.known.items()
                     if before.settings == settings and same_weights:
                         return cast(P, before.part)
+                # What is noted from here on is what this part depends on.
                 pins.used.clear()
                 part = make()
                 used = dict(pins.used)
@@ -559,9 +561,11 @@ def digest_of_run(
 ) -> str:
     """Return the digest of everything that decides what is made; of stages, theirs."""
     named = ids and list(ids)
-    about = (config.digest, data.get("digest"), named, sorted(stages))
-    kept = [data[KEPT]] if KEPT in data else []
-    return digest(*about, dict(identities), *kept)
+    about = [config.digest, data.get("digest"), named, sorted(stages), dict(identities)]
+    if KEPT in data:
+        # Not None otherwise: runs that kept nothing have the digest of earlier versions.
+        about.append(data[KEPT])
+    return digest(*about)
 
 
 def _refuse_wrong_rubrics(config: RunConfig) -> None:
@@ -569,11 +573,10 @@ def _refuse_wrong_rubrics(config: RunConfig) -> None:
 
     They are kept with the run, and judges that are added later use them.
     """
-    settings = [
-        {"rubric": values["rubric"]}
-        for name, values in config.models.items()
-        if "rubric" in values and not name.startswith(OTHERS)
-    ]
+    settings = []
+    for name, values in config.models.items():
+        if "rubric" in values and not name.startswith(OTHERS):
+            settings.append({"rubric": values["rubric"]})
     judged = any(name.startswith(JUDGE) for name in config.scorers)
     # A judge may add the rubric that makes the mode valid.
     common = {"rubric": config.rubric, "mode": None if judged else config.mode}
@@ -676,7 +679,20 @@ def reopen(
         others = other_given_answers(manifest, data, experiment, choices)
         if lines := [*data.refusals, *others]:
             raise UsageError("\n".join(lines))
-    stages = RecordedStages(manifest)
+    union = replace(experiment, joins=manifest.get(RUN_DIGEST, ""))
+    return _as_recorded(union, former, RecordedStages(manifest), current)
+
+
+def _as_recorded(
+    experiment: Experiment,
+    former: Experiment,
+    stages: RecordedStages,
+    current: Sequence[str],
+) -> Experiment:
+    """Return `experiment` with the stages of `former` as the run has recorded them.
+
+    But for the scorers named in `current`.
+    """
     recorded = {spec.digest: stages.as_recorded(spec) for spec in former.plan.stages}
 
     def as_recorded(spec: StageSpec) -> StageSpec:
@@ -689,12 +705,8 @@ def reopen(
     scorers = tuple(
         s if s.name in current else scorer_as_recorded(s) for s in experiment.scorers
     )
-    return replace(
-        experiment,
-        joins=manifest.get(RUN_DIGEST, ""),
-        systems=tuple(with_stages(s, as_recorded) for s in experiment.systems),
-        scorers=scorers,
-    )
+    systems = tuple(with_stages(s, as_recorded) for s in experiment.systems)
+    return replace(experiment, systems=systems, scorers=scorers)
 
 
 def warn_of_faults(root: AnyPath, scorers: Iterable[Scorer]) -> None:
@@ -718,7 +730,7 @@ def other_given_answers(
     if data.asked is None or choices.remake:
         return
     then = manifest.get(GIVEN, {})
-    now = experiment.given_answers(data.asked)
+    now = experiment.answer_digests(data.asked)
     for name in then.keys() & now.keys():
         if then[name] != now[name]:
             yield (
@@ -735,4 +747,4 @@ def find_superseded(experiment: Experiment, store: Store) -> list[Supersession]:
         return []
     plan = experiment.plan
     recorded = RecordedStages(read_manifest(root))
-    return recorded.superseded(plan.stages, store, plan.scorers)
+    return recorded.find_superseded(plan.stages, store, plan.scorers)

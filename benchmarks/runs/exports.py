@@ -99,7 +99,9 @@ def export_documents(
     """
     if form not in FORMATS:
         raise unknown("format", form, FORMATS)
-    answers = [a for n in repeats for a in run.answers(system=system, repeat=n)]
+    answers: list[QueryAnswer] = []
+    for number in repeats:
+        answers += run.answers(system=system, repeat=number)
     if all(answer.document is None for answer in answers):
         counts = Counter(answer.outcome for answer in answers)
         outcomes = ", ".join(f"{n:,} {name}" for name, n in counts.items())
@@ -147,6 +149,9 @@ def _rows(run: RunData, answers: Sequence[QueryAnswer]) -> Iterator[dict[str, An
     seed = run.about.seed
     seeded = {s.name for s in run.results.systems if s.draft and s.draft.seeded}
     for sample, document, answer in _documents(answers):
+        own_seed = None
+        if answer.system in seeded:
+            own_seed = derived_seed(seed, sample.id, answer.repeat - 1, TEXT_POSITION)
         yield {
             "id": sample.id,
             "category": sample.category,
@@ -154,9 +159,7 @@ def _rows(run: RunData, answers: Sequence[QueryAnswer]) -> Iterator[dict[str, An
             "system": answer.system,
             "repeat": answer.repeat,
             "run_seed": seed,
-            "seed": derived_seed(seed, sample.id, answer.repeat - 1, TEXT_POSITION)
-            if answer.system in seeded
-            else None,
+            "seed": own_seed,
             "question": text_with_marks(sample.question),
             "reference": sample.reference and text_with_marks(sample.reference.segments),
             "text": text_with_marks(document.segments),
@@ -172,12 +175,15 @@ def _rows(run: RunData, answers: Sequence[QueryAnswer]) -> Iterator[dict[str, An
 
 def _cells(content: Content) -> list[dict[str, Any]]:
     """Return the images of a query; of one that the run could not keep, its name alone."""
-    images = [segment for segment in content if isinstance(segment, Image)]
-    kept = (image.data or image.place for image in images)
-    return [
-        _cell(image) if there else {"bytes": None, "path": image.digest}
-        for image, there in zip(images, kept, strict=True)
-    ]
+    cells = []
+    for segment in content:
+        if not isinstance(segment, Image):
+            continue
+        if segment.data or segment.place:
+            cells.append(_cell(segment))
+        else:
+            cells.append({"bytes": None, "path": segment.digest})
+    return cells
 
 
 def _cell(image: Image) -> dict[str, Any]:

@@ -178,11 +178,11 @@ def _manifest_without(
         data["answers"] = places
     stages = manifest.get("stages", {})
     usage = manifest.get("usage", {})
-    both = ((new["systems"], about.systems), (new["scorers"], about.scorers))
     # Results may be older than the run, whose further systems and scorers need stages too.
-    if all({*now} == {facts["name"] for facts in there} for now, there in both):
-        left = [*about.stages.values()]
-        digests, used = ({facts[key] for facts in left} for key in ("digest", "name"))
+    if _are_all(new["systems"], about.systems) and _are_all(new["scorers"], about.scorers):
+        left = about.stages.values()
+        digests = {facts["digest"] for facts in left}
+        used = {facts["name"] for facts in left}
         stages = {n: own for n, own in stages.items() if digest_in_run(own) in digests}
         usage = {name: usage[name] for name in usage if name in used}
     new |= {"config": config, "data": data, "stages": stages}
@@ -201,6 +201,11 @@ def _manifest_without(
         manifest.get("identities", {}),
     )
     return new
+
+
+def _are_all(names: Iterable[str], results: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether results are of these systems or scorers, and of no other."""
+    return {*names} == {facts["name"] for facts in results}
 
 
 def _without(names: Iterable[str], gone: Collection[str]) -> list[str]:
@@ -237,10 +242,11 @@ def _forget_comparisons(root: AnyPath, systems: Collection[str]) -> dict[AnyPath
     for path in matching(root / COMPARE, f"*/{RULINGS}"):
         lines = [line for line in path.read_bytes().split(b"\n") if line]
         rulings = [json.loads(line) for line in lines]
-        stays = [
-            not {r["first"]["system"], r["second"]["system"]} & {*systems} for r in rulings
-        ]
-        left = [line for line, here in zip(lines, stays, strict=True) if here]
+        left = []
+        for line, ruling in zip(lines, rulings, strict=True):
+            pair = (ruling["first"]["system"], ruling["second"]["system"])
+            if not any(system in systems for system in pair):
+                left.append(line)
         if len(left) < len(lines):
             unused.setdefault(path.parent, set()).update(r["stage"] for r in rulings)
             write_whole(path, b"".join(line + b"\n" for line in left))

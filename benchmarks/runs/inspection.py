@@ -69,7 +69,9 @@ class _Inspection:
     @classmethod
     def of(cls, results: RunResults, rows: Sequence[Row]) -> _Inspection:
         """Return the inspection of answers and scores, with what they were made of."""
-        jobs = [job for row in rows for job in row["jobs"]]
+        jobs: list[Row] = []
+        for row in rows:
+            jobs += row["jobs"]
         asked = {job["prompt"] for job in jobs if job["prompt"]}
         keys = {job["key"] for job in jobs}
         prompts = results.rows("prompts", among={"prompt": asked})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from rich.console import Console
 from rich.text import Text
@@ -37,11 +38,11 @@ def verify_run(root: AnyPath, console: Console, *, repair: bool = False) -> int:
         raise UsageError(f"{root} is not a run directory: it has no {MANIFEST}")
     if repair:
         refuse_pack(root)
-    # One may have lost the other.
+    # A comparison is found by its stages or its manifest: it may have lost either.
     inner = (*matching(root, "compare/*/stages"), *matching(root, f"compare/*/{MANIFEST}"))
     stores = dict.fromkeys((root, *(path.parent for path in inner)))
     checked = {store: list(verify(store, _count_notes(store))) for store in stores}
-    stages = [stage for checks in checked.values() for stage in checks]
+    stages = list(chain.from_iterable(checked.values()))
     packed = isinstance(root, PackPath)
     if stages or not packed:
         console.print(_table(stages).rich)
@@ -50,19 +51,25 @@ def verify_run(root: AnyPath, console: Console, *, repair: bool = False) -> int:
     if repair:
         for store, checks in checked.items():
             _set_aside(store, checks, console)
-    lost = (
-        _find_damaged_members(root)
-        if isinstance(root, PackPath)
-        else _find_damaged_results(root)
-    )
+    if isinstance(root, PackPath):
+        lost = _find_damaged_members(root)
+    else:
+        lost = _find_damaged_results(root)
     for text in lost:
         console.print(Text.assemble(("damaged", "red"), f" {text}"))
     if packed and not lost:
         console.print("All files of the pack are as they were written.")
-    wrong = [c for stage in stages for c in stage.checks if c.damage or c.undecodable]
     missing = any(stage.missing or stage.gone for stage in stages)
-    left = missing or lost or any(c.part.exists() for c in wrong)
-    return DAMAGED if left else INTACT
+    return DAMAGED if missing or lost or _is_damage_left(stages) else INTACT
+
+
+def _is_damage_left(stages: Sequence[StageCheck]) -> bool:
+    """Return whether a damaged part is still there, and was not set aside."""
+    for stage in stages:
+        for check in stage.checks:
+            if (check.damage or check.undecodable) and check.part.exists():
+                return True
+    return False
 
 
 def _find_damaged_results(root: AnyPath) -> list[str]:
@@ -106,25 +113,7 @@ def _remarks(
     root: AnyPath, stages: Sequence[StageCheck], repair: bool
 ) -> Iterator[str | Text]:
     for stage in stages:
-        for check in stage.damaged:
-            yield Text.assemble(("damaged", "red"), f" {check.part}: {check.damage}")
-        for part in stage.gone:
-            text = (
-                f" {part}: somebody has removed it; running the command of the run again "
-                "makes its records"
-            )
-            yield Text.assemble(("gone", "red"), text)
-        if stage.missing:
-            text = (
-                f" {stage.missing:,} of {stage.noted:,} records of {stage.name}, in "
-                "parts that are missing or set aside; running the command of the run "
-                "again makes them"
-            )
-            yield Text.assemble(("missing", "red"), text)
-        if keys := stage.undecodable:
-            shown = ", ".join(keys[:_MOST_KEYS]) + (", ..." if keys[_MOST_KEYS:] else "")
-            text = f" {len(keys):,} of {stage.name}, as the stage made them: {shown}"
-            yield Text.assemble(("not an image", "red"), text)
+        yield from _remarks_on(stage)
     if unsigned := sum(stage.unsigned for stage in stages):
         yield (
             f"{unsigned:,} parts of an earlier version carry no checksums: images and "
@@ -141,11 +130,9 @@ def _remarks(
         return
     lost = sum(stage.lost for stage in stages)
     uncounted = sum(stage.uncounted for stage in stages)
-    more = (
-        f", and an unknown number in {uncounted:,} parts that cannot be read"
-        if uncounted
-        else ""
-    )
+    more = ""
+    if uncounted:
+        more = f", and an unknown number in {uncounted:,} parts that cannot be read"
     yield f"A repair would make {lost:,} records again{more}."
     if not repair:
         repairing = command_text("plait", "verify", root, "--repair")
@@ -155,8 +142,33 @@ def _remarks(
         )
 
 
+def _remarks_on(stage: StageCheck) -> Iterator[Text]:
+    for check in stage.damaged:
+        yield Text.assemble(("damaged", "red"), f" {check.part}: {check.damage}")
+    for part in stage.gone:
+        text = (
+            f" {part}: somebody has removed it; running the command of the run again "
+            "makes its records"
+        )
+        yield Text.assemble(("gone", "red"), text)
+    if stage.missing:
+        text = (
+            f" {stage.missing:,} of {stage.noted:,} records of {stage.name}, in "
+            "parts that are missing or set aside; running the command of the run "
+            "again makes them"
+        )
+        yield Text.assemble(("missing", "red"), text)
+    if keys := stage.undecodable:
+        shown = ", ".join(keys[:_MOST_KEYS])
+        more = ", ..." if keys[_MOST_KEYS:] else ""
+        text = f" {len(keys):,} of {stage.name}, as the stage made them: {shown}{more}"
+        yield Text.assemble(("not an image", "red"), text)
+
+
 def _set_aside(root: AnyPath, stages: Sequence[StageCheck], console: Console) -> None:
-    damaged = [str(check.part) for stage in stages for check in stage.damaged]
+    damaged: list[str] = []
+    for stage in stages:
+        damaged += [str(check.part) for check in stage.damaged]
     if damaged:
         with RunLock(root):
             store = Store(root, repairs=True, on_notice=lambda _: None)

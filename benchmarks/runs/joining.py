@@ -123,7 +123,8 @@ def _refuse(root: AnyPath, differences: Iterable[str]) -> None:
 def _other_values(
     before: RunConfig, config: RunConfig, manifest: Mapping[str, Any], task: TaskSet
 ) -> Iterator[str]:
-    then, now = (c.model_dump(include={*_FLAGS}) for c in (before, config))
+    then = before.model_dump(include={*_FLAGS})
+    now = config.model_dump(include={*_FLAGS})
     for name in _FLAGS:
         if then[name] != now[name]:
             yield f"{name} is {now[name]}, but {then[name]} in the run"
@@ -222,14 +223,13 @@ def _other_stages(
 
 
 def _other_settings(name: str, then: StageSpec, now: StageSpec) -> Iterator[str]:
-    changed = [
-        key
-        for key in {**then.settings, **now.settings}
-        if then.settings.get(key) != now.settings.get(key)
-    ]
-    for key in changed:
-        values = f"{now.settings.get(key)!r}, but {then.settings.get(key)!r} in the run"
-        yield f"{name}: {key} of {now.name} is {values}"
+    changed = False
+    for key in {**then.settings, **now.settings}:
+        there = then.settings.get(key)
+        here = now.settings.get(key)
+        if there != here:
+            changed = True
+            yield f"{name}: {key} of {now.name} is {here!r}, but {there!r} in the run"
     if not changed and then.identity == now.identity:
         yield f"{name}: stage {now.name} differs from that in the run"
 

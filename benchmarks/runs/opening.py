@@ -61,13 +61,7 @@ def _current(root: AnyPath, *, strict: bool, remakes: bool) -> RunResults:
         return RunResults.at(root)
     noted = read_entries(root / MANIFEST)
     try:
-        results = RunResults.at(root)
-        _refuse_other_run(results, noted)
-        if remakes and (files := results.damage()):
-            raise ResultsError(
-                f"{results.folder / files[0]} is damaged; the results are rebuilt "
-                "from the run's records if its data and modules are available"
-            )
+        results = _read(root, noted, find_damage=remakes)
     except NoResults:
         manifest = read_manifest(root)
         try:
@@ -86,13 +80,7 @@ def _current(root: AnyPath, *, strict: bool, remakes: bool) -> RunResults:
                 told = f"{error}. They are not available: {missing}"
                 raise ResultsError(told) from missing
             raise
-    lack = ""
-    if not results.is_current:
-        lack = "records that are there"
-    elif strict and results.about.damaged:
-        lack = "records of parts that were damaged"
-    elif not _is_same(results.about.run_digest, noted.get(RUN_DIGEST)):
-        lack = "what was added to the run"
+    lack = _lack_of(results, noted, strict=strict)
     if not lack:
         return results
     try:
@@ -103,6 +91,29 @@ def _current(root: AnyPath, *, strict: bool, remakes: bool) -> RunResults:
         told = f"the results of {root} lack {lack}, and cannot be rebuilt"
         warnings.warn(f"{told}: {error}", PlaitWarning, stacklevel=3)
         return results
+
+
+def _read(root: AnyPath, noted: Mapping[str, Any], *, find_damage: bool) -> RunResults:
+    """Return the results in a run's folder; ResultsError where they are not of use."""
+    results = RunResults.at(root)
+    _refuse_other_run(results, noted)
+    if find_damage and (files := results.damage()):
+        raise ResultsError(
+            f"{results.folder / files[0]} is damaged; the results are rebuilt "
+            "from the run's records if its data and modules are available"
+        )
+    return results
+
+
+def _lack_of(results: RunResults, noted: Mapping[str, Any], *, strict: bool) -> str:
+    """Say what of the run its results do not have; empty where they have all."""
+    if not results.is_current:
+        return "records that are there"
+    if strict and results.about.damaged:
+        return "records of parts that were damaged"
+    if not _is_same(results.about.run_digest, noted.get(RUN_DIGEST)):
+        return "what was added to the run"
+    return ""
 
 
 def _is_same(one: Any, other: Any) -> bool:

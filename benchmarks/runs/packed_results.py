@@ -94,8 +94,9 @@ class _Copy:
             self._parts = self._copy_records()
         with tempfile.TemporaryDirectory(dir=self.target) as place:
             temporary = Path(place)
-            for name in (name for name in self.results.tables if name not in _NOT_COPIED):
-                tables[name] = [self._copy_table(name, temporary)]
+            for name in self.results.tables:
+                if name not in _NOT_COPIED:
+                    tables[name] = [self._copy_table(name, temporary)]
             images = image_files(
                 self._images.values(),
                 self._folder,
@@ -123,6 +124,7 @@ class _Copy:
             file, TABLES[name], compression="zstd", write_page_checksum=True
         ) as writer:
             for group in self.results.groups(name):
+                # One group of rows for one of the original; pyarrow refuses the size 0.
                 writer.write_table(self._portable_table(name, group), len(group) or 1)
                 rows += len(group)
         return place_file(file, name, self._folder, rows)

@@ -217,6 +217,7 @@ def _write_zip(folder: Path, target: Path) -> None:
     try:
         with temporary.open("wb") as file:
             with zipfile.ZipFile(file, "w") as pack:
+                # Folders list their files in any order, and equal runs make equal bytes.
                 for path in sorted(p for p in folder.rglob("*") if p.is_file()):
                     _add(pack, path, path.relative_to(folder).as_posix())
             file.flush()

@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
+from plait.benchmarks.results.files.current import CurrentResults
 from plait.benchmarks.results.table import ResultTable, TableColumn
 from plait.benchmarks.runs.config import is_run
 from plait.benchmarks.runs.experiment import (
@@ -149,51 +149,23 @@ class RunPlan:
                 "--trim applies to a whole run: leave out either --trim or --shard"
             )
         config = experiment.config
-        most_cost = config.engine.max_cost
-        max_cost = shard.share(most_cost) if shard else most_cost
-        sources = Sources.at(config.root, Machine.of(options.on), config.address)
-        store = Store(config.root)  # read once, however many numbers of queries are tried
-
+        store = Store(config.root)
         # A run that has ended need not be read again to see that nothing is missing.
         settled = None if remake or shard else experiment.current_results()
         if settled is not None and not settled.is_complete():
             settled = None
-        most = len(experiment.samples)
-        counted = 0
-        # Trimming halves the numbers of queries that may fit until one is left.
-        in_all = most * (1 + _OF_ALL.bit_length() // 2)
-
-        @cache
-        def limited_to(queries: int) -> RunPlan:
-            nonlocal counted
-            made = experiment if queries == most else experiment.with_limit(queries)
-            part = made.plan.part(shard)
-            if queries == most and settled is not None:
-                counts = settled.counts(part, only_scorers=only_scorers)
-            else:
-                counts = count(part, store, only_scorers=only_scorers)
-            forecast = Forecast.of(
-                part,
-                counts,
-                sources,
-                max_cost=max_cost,
-                price_per_gpu_hour=config.engine.price_per_gpu_hour,
-                currency=config.engine.currency,
-            )
-            counted += queries
-            if on_progress is not None:
-                on_progress(counted, max(counted, in_all))
-            return cls(
-                experiment=made,
-                counts=counts,
-                forecast=forecast,
-                shard=shard,
-                store=store,
-            )
-
+        trials = _Trials(
+            experiment=experiment,
+            store=store,
+            sources=Sources.at(config.root, Machine.of(options.on), config.address),
+            settled=settled,
+            only_scorers=only_scorers,
+            shard=shard,
+            on_progress=on_progress,
+        )
         again = thinking_drafts(experiment.plan.part(shard), store) if remake else ()
         with store.without(again):
-            plan = _within_budget(limited_to, experiment, options)
+            plan = _within_budget(trials.plan_of, experiment, options)
         left = [c.spec for c in plan.counts if c.to_run]
         made = plan.experiment
         planned = ExpectedAnswers(made.systems, made.samples, config.repeats)
@@ -250,12 +222,14 @@ class RunPlan:
     @property
     def shared(self) -> Sequence[str]:
         """Stages whose records serve several systems."""
-        return [
-            f"{tally.spec.name}: {tally.requests:,} requests share {tally.distinct:,} "
-            "records, each made once"
-            for tally in self.counts
-            if tally.requests > tally.distinct
-        ]
+        lines = []
+        for tally in self.counts:
+            if tally.requests > tally.distinct:
+                lines.append(
+                    f"{tally.spec.name}: {tally.requests:,} requests share "
+                    f"{tally.distinct:,} records, each made once"
+                )
+        return lines
 
     @property
     def partly_scored(self) -> Sequence[str]:
@@ -267,11 +241,13 @@ class RunPlan:
         """How many images of the data the run's results will hold copies of."""
         known = IdTable()
         size = 0
-        valid = (query for query in self.experiment.samples if isinstance(query, Query))
-        for image in (image for query in valid for image in query.images):
-            if image.digest not in known:
-                known.add(image.digest)
-                size += _bytes_of(image)
+        for query in self.experiment.samples:
+            if not isinstance(query, Query):
+                continue
+            for image in query.images:
+                if image.digest not in known:
+                    known.add(image.digest)
+                    size += _bytes_of(image)
         if not known:
             return ""
         return f"{len(known):,} images of queries and references, {size / 1e6:,.1f} MB"
@@ -328,7 +304,9 @@ class RunPlan:
             ("over budget", "red", [self.over_budget]),
             ("trimmed", "yellow", [self.trimmed]),
         ):
-            yield from ((heading, colour, text) for text in texts if text)
+            for text in texts:
+                if text:
+                    yield heading, colour, text
 
     def show(self, console: Console) -> None:
         """Print all of it: first what it takes, and what is in the way."""
@@ -372,8 +350,11 @@ def _need(tally: StageCount) -> str:
     placement = tally.spec.placement
     if placement.endpoint and placement.server is None:
         return f"{placement.endpoint}, {placement.concurrency} at a time"
-    parts = [f"{placement.num_gpus:g} GPU"] if placement.num_gpus else []
-    parts += [f"{placement.num_cpus:g} CPU"] if placement.num_cpus else []
+    parts = []
+    if placement.num_gpus:
+        parts.append(f"{placement.num_gpus:g} GPU")
+    if placement.num_cpus:
+        parts.append(f"{placement.num_cpus:g} CPU")
     if placement.gpu_memory_gib:
         parts.append(f"about {placement.gpu_memory_gib:.0f} GiB")
     if placement.server is None:
@@ -428,8 +409,72 @@ class ExpectedAnswers:
 # ------------------------------------------------------------------------------ budget
 
 
+@dataclass(kw_only=True, eq=False)
+class _Trials:
+    """Plans of one run for several numbers of queries, each made once.
+
+    The records are read once, however many numbers are tried.
+    """
+
+    experiment: Experiment
+    store: Store
+    sources: Sources
+    settled: CurrentResults | None
+    """The results of a run that lacks nothing, in whose place no record is read."""
+    only_scorers: bool
+    shard: Shard | None
+    on_progress: Callable[[int, int], None] | None
+    _plans: dict[int, RunPlan] = field(default_factory=dict)
+    """By their number of queries."""
+    _counted: int = 0
+    """Queries of all plans together."""
+
+    def plan_of(self, queries: int) -> RunPlan:
+        """Return the plan of so many queries."""
+        if queries not in self._plans:
+            self._plans[queries] = self._make(queries)
+            self._counted += queries
+            self._tell()
+        return self._plans[queries]
+
+    def _make(self, queries: int) -> RunPlan:
+        whole = queries == len(self.experiment.samples)
+        made = self.experiment if whole else self.experiment.with_limit(queries)
+        part = made.plan.part(self.shard)
+        if whole and self.settled is not None:
+            counts = self.settled.counts(part, only_scorers=self.only_scorers)
+        else:
+            counts = count(part, self.store, only_scorers=self.only_scorers)
+        return RunPlan(
+            experiment=made,
+            counts=counts,
+            forecast=self._forecast(part, counts),
+            shard=self.shard,
+            store=self.store,
+        )
+
+    def _forecast(self, part: Plan, counts: Sequence[StageCount]) -> Forecast:
+        engine = self.experiment.config.engine
+        most = engine.max_cost
+        return Forecast.of(
+            part,
+            counts,
+            self.sources,
+            max_cost=self.shard.share(most) if self.shard else most,
+            price_per_gpu_hour=engine.price_per_gpu_hour,
+            currency=engine.currency,
+        )
+
+    def _tell(self) -> None:
+        if self.on_progress is None:
+            return
+        # Trimming halves the numbers of queries that may fit until one is left.
+        in_all = len(self.experiment.samples) * (1 + _OF_ALL.bit_length() // 2)
+        self.on_progress(self._counted, max(self._counted, in_all))
+
+
 def _within_budget(
-    limited_to: Callable[[int], RunPlan], experiment: Experiment, options: ForecastOptions
+    plan_of: Callable[[int], RunPlan], experiment: Experiment, options: ForecastOptions
 ) -> RunPlan:
     """Return the plan of all queries, or of as many as fit, drawn as by `--limit`.
 
@@ -437,25 +482,26 @@ def _within_budget(
     """
     most = len(experiment.samples)
     hours = options.budget_hours
-    whole = limited_to(most)
+    whole = plan_of(most)
     if hours is None:
         return whole
     refusal = over_budget(whole.forecast, hours, trim=options.trim)
     if refusal or whole.forecast.hours.mean <= hours:
         return replace(whole, over_budget=refusal)
     least = max(1, experiment.recorded_queries)
+    # More queries never take less time, so that the most that fit can be bisected.
     sizes = range(least, most, max(1, most // _OF_ALL))
     fitting = bisect_right(
-        sizes, hours, key=lambda queries: limited_to(queries).forecast.hours.mean
+        sizes, hours, key=lambda queries: plan_of(queries).forecast.hours.mean
     )
     if not fitting:
-        mean = limited_to(least).forecast.hours.mean
+        mean = plan_of(least).forecast.hours.mean
         queries = quantity(least, "query", "queries")
         excess = f"{_excess(whole.forecast, hours)}; even {queries} would take {mean:.3g}"
         return replace(whole, over_budget=excess)
     kept = sizes[fitting - 1]
     return replace(
-        limited_to(kept),
+        plan_of(kept),
         trimmed=f"trimmed to {kept:,} of {most:,} queries, drawn by category, to fit the "
         "budget",
     )

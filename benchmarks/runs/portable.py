@@ -55,8 +55,10 @@ class Portable:
     def of(cls, root: AnyPath, manifest: Mapping[str, Any]) -> Portable:
         """For the run at `root`: knows the paths that its manifest names as such."""
         named = [manifest.get(name) for name in ("config", "data", "argv")]
-        places = [path for text in _texts(named) for path in _whole_paths(text)]
-        above = [str(folder) for place in places for folder in _flavour(place).parents]
+        above: list[str] = []
+        for text in _texts(named):
+            for path in _whole_paths(text):
+                above += map(str, _flavour(path).parents)
         own = [str(root.resolve()), str(manifest["config"].get("out") or ""), *above]
         return cls(tuple(dict.fromkeys(filter(_is_deep, (*own, str(Path.home()))))))
 
@@ -77,7 +79,7 @@ class Portable:
         elif isinstance(value, Mapping):
             of = {
                 **dict.fromkeys(_WORDED, self._wording),
-                **dict.fromkeys(_GIVEN, self._given),
+                **dict.fromkeys(_GIVEN, self._user_text),
             }
             cleaned = {
                 self.data(k, change): self.data(v, of.get(k, change))
@@ -107,7 +109,7 @@ class Portable:
     def _wording(self, text: str) -> str:
         return self.text(text) if _WHOLE.fullmatch(text) else self.content(text)
 
-    def _given(self, text: str) -> str:
+    def _user_text(self, text: str) -> str:
         """Return what users have typed, also without what only looks like a key."""
         return self.text(without_keys(text))
 

@@ -97,25 +97,14 @@ def settle_data(
     if stored is None:
         return _as_a_whole(before, manifest, config, task, now, choices, ids, run)
     changes = QueryChanges.of(stored, now)
-    asked = stored.ids
     since = f"data {config.data} has changed since {run} was made"
     gone = {*changes.gone}
-    refusals = list[str]()
-    remarks = list[str]()
+    refusals, remarks = _word_changes(changes, choices, since)
     if changes and choices.keep:
         kept = [*changes.changed, *gone]
         task = with_stored(task, stored, kept)
         gone = set()
         now.update((id, stored.rows[id]) for id in kept)
-        remarks.append(f"{changes}: kept as they were")
-    elif changes and choices.remake:
-        remarks.append(f"{changes}: remade, or left out if gone")
-    elif changes:
-        refusals.append(
-            f"{since}: {changes}. --changed-data remake answers and scores the "
-            "changed queries again and leaves out those that are gone; "
-            "--changed-data keep goes on with all of them as they were"
-        )
     left = None if ids is None else [id for id in ids if id not in gone]
     samples = selection(config, task, left)
     selected = [sample.id for sample in samples]
@@ -128,7 +117,7 @@ def settle_data(
             refusals.append(f"{since}: {rows}. --changed-data add includes them")
     if refusals and before.data != config.data:
         refusals.insert(0, _other_name(before, config))
-    former = [id for id in asked if id not in gone]
+    former = [id for id in stored.ids if id not in gone]
     lost = {*former}.difference(selected)
     refusals += _refuse_lost(len(lost), len(former), len(samples))
     kept_rows = RowDigests(row for row in stored.rows.items() if row[0] not in gone)
@@ -138,11 +127,29 @@ def settle_data(
         samples=samples,
         ids=left,
         rows=kept_rows,
-        asked=asked,
+        asked=stored.ids,
         former=len(former),
         refusals=refusals,
         remarks=remarks,
     )
+
+
+def _word_changes(
+    changes: QueryChanges, choices: DataChoices, since: str
+) -> tuple[list[str], list[str]]:
+    """Return why the changes are refused, or else what becomes of them."""
+    if not changes:
+        return [], []
+    if choices.keep:
+        return [], [f"{changes}: kept as they were"]
+    if choices.remake:
+        return [], [f"{changes}: remade, or left out if gone"]
+    refusal = (
+        f"{since}: {changes}. --changed-data remake answers and scores the "
+        "changed queries again and leaves out those that are gone; "
+        "--changed-data keep goes on with all of them as they were"
+    )
+    return [refusal], []
 
 
 def data_as_made(

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from statistics import fmean
 from typing import Any
 
@@ -89,9 +90,11 @@ def record_tables(root: AnyPath, manifest: Mapping[str, Any]) -> list[ResultTabl
     head = ["stage", "of", "queries", "records", *counted, "values", "mean value"]
     title = f"Records of {root.name}, by stage"
     tables = [ResultTable.of(title, head, rows, [*notes, *store.notices])]
-    missing = [value for stage in stages for value in stage.missing]
-    reasons = count_reasons(missing, [stage.spec.folder for stage in stages])
-    return [*tables, reasons_table("stage", reasons.items())] if missing else tables
+    missing = list(chain.from_iterable(stage.missing for stage in stages))
+    if missing:
+        reasons = count_reasons(missing, [stage.spec.folder for stage in stages])
+        tables.append(reasons_table("stage", reasons.items()))
+    return tables
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +119,8 @@ class StageRecords:
         for _, row in store.records(spec):
             outcomes[row.outcome] += 1
             if row.outcome in VALUED:
-                values += row.light[:1] if spec.kind is Kind.SCORE else ()
+                if spec.kind is Kind.SCORE:
+                    values += row.light[:1]
             elif row.outcome != OutcomeName.NOT_APPLICABLE:
                 about = (row.outcome, row.fault or "", row.reason or "")
                 missing.append(MissingValue(spec.folder, "", "", "", 1, "", *about))

@@ -541,7 +541,11 @@ class RunData:
             >>> by.higher, by.equal, by.lower       # queries
             (5, 0, 3)
         """
-        scorers = [scorer] if isinstance(scorer, str) else [*scorer] if scorer else None
+        scorers: list[str] | None = None
+        if isinstance(scorer, str):
+            scorers = [scorer]
+        elif scorer:
+            scorers = [*scorer]
         return SystemComparison.of(self.board, first, second, scorers)
 
     def sheet(
@@ -674,9 +678,9 @@ class RunData:
         )
         read = {(e.system, key_of(e.sample), e.repeat + 1): e for e in found}
         for system, key, repeat in places:
-            e = read[system, key, repeat]
+            made = read[system, key, repeat]
             query = self.queries[key]
-            yield QueryAnswer.of(system, query, e.document, repeat, e.scores)
+            yield QueryAnswer.of(system, query, made.document, repeat, made.scores)
 
 
 def _valid_names(what: str, names: Name, valid: Collection[str]) -> list[str] | None:

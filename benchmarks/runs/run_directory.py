@@ -88,17 +88,16 @@ class Supersession:
         today = stage_facts(self.spec)
         faults = self.spec.faults_of(self.recorded["version"])
         why = {"version": f", {faults}," if faults else ""}
-        changes = [
-            f"{name} {self.recorded.get(name)!r}{why.get(name, '')} is now {today[name]!r}"
-            for name in ("kind", "version", "identity", "weights", "settings")
-            if self.recorded.get(name) != today[name]
-        ]
+        changes = []
+        for name in ("kind", "version", "identity", "weights", "settings"):
+            then = self.recorded.get(name)
+            if then != today[name]:
+                changes.append(f"{name} {then!r}{why.get(name, '')} is now {today[name]!r}")
         if self.spec.seeded and not _was_seeded(self.spec, self.recorded):
             changes.append("its inputs have seeds now, unless it sets seeded = False")
-        return (
-            "; ".join(changes)
-            or "an earlier version of plait named its results differently"
-        )
+        if not changes:
+            return "an earlier version of plait named its results differently"
+        return "; ".join(changes)
 
 
 def stage_facts(spec: StageSpec) -> dict[str, Any]:
@@ -156,7 +155,7 @@ class RecordedStages:
         facts = self.former(spec)
         return spec if facts is None else _as_recorded(spec, facts)
 
-    def superseded(
+    def find_superseded(
         self, stages: Iterable[StageSpec], store: Store, scorers: Iterable[Scorer] = ()
     ) -> list[Supersession]:
         """Return the stages whose records are not found by today's keys."""
@@ -165,8 +164,10 @@ class RecordedStages:
         known += [whole for whole in wholes.values() if whole is not None]
         changes = []
         for spec, facts in known:
-            rows = store.rows(_as_recorded(spec, facts)) if facts is not None else {}
-            if facts is not None and rows:
+            if facts is None:
+                continue
+            rows = store.rows(_as_recorded(spec, facts))
+            if rows:
                 changes.append(Supersession(spec, facts, len(rows)))
         return changes
 

@@ -36,6 +36,14 @@ def images_of(value: Any) -> Sequence[Drawing | Image]:
     return value.images if isinstance(value, Draft | Document) else ()
 
 
+def _size_of(image: Drawing | Image) -> tuple[int, int]:
+    """Return width and height in pixels."""
+    if isinstance(image, Drawing):
+        height, width = image.pixels.shape[:2]
+        return width, height
+    return decode(image).size
+
+
 @dataclass
 class Speed:
     """Notes about one variant of computing the workload; times are in seconds."""
@@ -112,13 +120,10 @@ class Speed:
     @cached_property
     def image_sizes(self) -> list[tuple[int, int]]:
         """Widths and heights of the images of the whole workload, in pixels."""
-        images = (image for answer in self.answers for image in images_of(answer))
-        return [
-            (image.pixels.shape[1], image.pixels.shape[0])
-            if isinstance(image, Drawing)
-            else decode(image).size
-            for image in images
-        ]
+        sizes: list[tuple[int, int]] = []
+        for answer in self.answers:
+            sizes += [_size_of(image) for image in images_of(answer)]
+        return sizes
 
     def per_s(self, amount: float) -> float:
         """Divide an amount of the whole workload by the median seconds of a round."""
@@ -214,9 +219,8 @@ class Figures:
         speed = self._speed
         sizes = self._speed.image_sizes
         megapixels = sum(width * height for width, height in sizes) / 1e6
-        inputs, outputs = (
-            speed.usage.get(f"{way}_tokens", 0.0) for way in ("input", "output")
-        )
+        inputs = speed.usage.get("input_tokens", 0.0)
+        outputs = speed.usage.get("output_tokens", 0.0)
         uncounted = "the stage counts none"
         for name, amount, unit, reason in (
             ("request_throughput", speed.records, "requests/s", "no request succeeded"),
@@ -235,9 +239,8 @@ class Figures:
         no_step = speed.reasons.get("steps") or self._no_step
         # The loop that Emu2 regresses vectors with makes no tokens.
         writes = self._around.kind is Kind.DRAFT
-        first, between = (
-            times if writes else () for times in (speed.first_tokens, speed.between_tokens)
-        )
+        first = speed.first_tokens if writes else ()
+        between = speed.between_tokens if writes else ()
         no_second = "no answer has a second token" if first else no_token
         yield "request_latency", speed.requests, "ms", "no call was timed"
         yield "image_latency", speed.per_image, "ms/image", self._no_image
@@ -252,10 +255,14 @@ class Figures:
         yield "peak_memory", speed.peak_memory_gib, memory, "the system does not tell"
         yield "load_time", around.load_s, "s", "the stage was loaded before"
         yield "warm_up_time", sum(speed.warm_up), "s", "no round warmed up"
-        compiled = around.compiled and speed.warm_up
-        # The first call takes longer than the same call later, by that of compiling.
-        extra = speed.warm_up[0] - median(speed.first_batch) if compiled else None
-        yield "compile_time", extra, "s", "the stage is not compiled"
+        extra = None
+        reason = "the stage is not compiled"
+        if around.compiled and speed.warm_up:
+            # The first call takes longer than the same call later, by that of compiling.
+            # Kernels that an earlier process has compiled are only read.
+            extra = speed.warm_up[0] - median(speed.first_batch)
+            reason = "the first call took no longer than the same call later"
+        yield "compile_time", extra, "s", reason
         reason = speed.flops_reason or "not counted"
         yield "model_flops", (speed.flops or 0) / 1e9, "GFLOP/batch", reason
         rate = around.matrix_rates.get(speed.dtype or "")

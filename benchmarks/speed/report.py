@@ -79,81 +79,99 @@ class Measurement:
 
     def data(self) -> dict[str, Any]:
         """Return `about`, `speeds`, and `loadgen` where a scenario was run."""
-        speeds = [
-            speed.data()
-            | ({"peak_memory_gib": None} if self.around.server else {})
-            | figures.data()
-            | {
-                "fraction_of_bandwidth": getattr(
-                    figures.present.get(BANDWIDTH), "value", None
-                ),
-                "ratio": self.ratio(speed),
-                "same_answers": self.agreement(speed),
-            }
-            for speed, figures in self._pairs
-        ]
-        written = {"about": dict(self.about), "speeds": speeds}
-        return written | ({"loadgen": list(self.loadgen)} if self.loadgen else {})
+        speeds = [self._speed_data(speed, figures) for speed, figures in self._pairs]
+        data: dict[str, Any] = {"about": dict(self.about), "speeds": speeds}
+        if self.loadgen:
+            data["loadgen"] = list(self.loadgen)
+        return data
+
+    def _speed_data(self, speed: Speed, figures: Figures) -> dict[str, Any]:
+        """Return one variant as plain data, beside the first variant."""
+        data = speed.data()
+        if self.around.server:
+            # What was measured is this process, and not the server that did the work.
+            data["peak_memory_gib"] = None
+        data |= figures.data()
+        bandwidth = figures.present.get(BANDWIDTH)
+        data["fraction_of_bandwidth"] = None if bandwidth is None else bandwidth.value
+        data["ratio"] = self.ratio(speed)
+        data["same_answers"] = self.agreement(speed)
+        return data
 
     # ------------------------------------------------------------------------- tables
 
     @property
     def tables(self) -> list[ResultTable]:
         """Rates, figures, and LoadGen's figures where a scenario was run."""
-        loadgen = [self._loadgen_table()] if self.loadgen else []
-        return [self._rate_table(), self._figure_table(), *loadgen]
+        tables = [self._rate_table(), self._figure_table()]
+        if self.loadgen:
+            tables.append(self._loadgen_table())
+        return tables
 
     def _rate_table(self) -> ResultTable:
-        amounts = sorted({n for s in self.speeds for n in s.usage} - NOT_A_RATE)
-        per = {name: ("min", 60) if name in PER_MINUTE else ("s", 1) for name in amounts}
-        rates = [f"{name}/{unit}" for name, (unit, _) in per.items()]
+        amounts = self._amounts()
+        rates = [f"{name}/{_time_unit(name)}" for name in amounts]
         head = ["variant", "s", "records/s", *rates, "peak GiB", "of bandwidth"]
         head += [f"x {self.speeds[0].variant}", "same answers", "failed"]
-        rows = []
-        for speed, figures in self._pairs:
-            ratio = self.ratio(speed)
-            used = figures.present.get(BANDWIDTH)
-            made = (speed.per_s(speed.usage.get(n, 0.0)) * k for n, (_, k) in per.items())
-            rows.append(
-                [
-                    speed.variant,
-                    f"{speed.median_s:.3f}",
-                    f"{speed.per_s(speed.records):.2f}",
-                    *(f"{rate:.1f}" for rate in made),
-                    _NONE if self.around.server else f"{speed.peak_memory_gib:.2f}",
-                    _NONE if used is None else f"{used.value:.1%}",
-                    _NONE if ratio is None else f"{ratio:.2f}",
-                    f"{self.agreement(speed)}/{len(speed.outcomes)}",
-                    "; ".join(f"{n} x {r}" for r, n in speed.failures.items()),
-                ]
-            )
+        rows = [self._rate_row(speed, figures, amounts) for speed, figures in self._pairs]
         return ResultTable.of(f"{self.title} on {self.place}", head, rows)
 
+    def _amounts(self) -> list[str]:
+        """Return the names of all that any variant uses or makes at a rate."""
+        names = set[str]()
+        for speed in self.speeds:
+            names.update(speed.usage)
+        return sorted(names - NOT_A_RATE)
+
+    def _rate_row(
+        self, speed: Speed, figures: Figures, amounts: Sequence[str]
+    ) -> list[str]:
+        ratio = self.ratio(speed)
+        used = figures.present.get(BANDWIDTH)
+        return [
+            speed.variant,
+            f"{speed.median_s:.3f}",
+            f"{speed.per_s(speed.records):.2f}",
+            *(f"{_rate(speed, name):.1f}" for name in amounts),
+            _NONE if self.around.server else f"{speed.peak_memory_gib:.2f}",
+            _NONE if used is None else f"{used.value:.1%}",
+            _NONE if ratio is None else f"{ratio:.2f}",
+            f"{self.agreement(speed)}/{len(speed.outcomes)}",
+            "; ".join(f"{count} x {why}" for why, count in speed.failures.items()),
+        ]
+
     def _figure_table(self) -> ResultTable:
-        names = dict.fromkeys(name for f in self.figures for name in f.present)
-        each = [(n, [f.present.get(n) for f in self.figures]) for n in names]
-        rows = [row for name, figures in each for row in _rows_of(name, figures)]
+        rows = []
+        for name in self._present():
+            rows += _rows_of(name, [figures.present.get(name) for figures in self.figures])
         head = ["figure", "unit", *(speed.variant for speed in self.speeds)]
-        absent = [f"not measured: {name}: {r}" for name, r in self.absent.items()]
+        absent = [f"not measured: {name}: {why}" for name, why in self.absent.items()]
         return ResultTable.of("Figures", head, rows, absent)
+
+    def _present(self) -> list[str]:
+        """Return the names of the figures that any variant has, as they first come."""
+        names: dict[str, None] = {}
+        for figures in self.figures:
+            names.update(dict.fromkeys(figures.present))
+        return list(names)
 
     @property
     def absent(self) -> dict[str, str]:
         """Figures that no variant has, and why."""
-        present = {name for figures in self.figures for name in figures.present}
-        each = (item for figures in self.figures for item in figures.absent.items())
+        present = set(self._present())
         reasons: dict[str, str] = {}
-        for name, reason in each:
-            if name not in present:
-                reasons.setdefault(name, reason)
+        for figures in self.figures:
+            for name, reason in figures.absent.items():
+                if name not in present:
+                    reasons.setdefault(name, reason)
         return reasons
 
     def _loadgen_table(self) -> ResultTable:
-        rows = [
-            [run["scenario"], name, value if isinstance(value, str) else number(value)]
-            for run in self.loadgen
-            for name, value in run["figures"].items()
-        ]
+        rows = []
+        for run in self.loadgen:
+            for name, value in run["figures"].items():
+                text = value if isinstance(value, str) else number(value)
+                rows.append([run["scenario"], name, text])
         return ResultTable.of("MLPerf LoadGen", ["scenario", "figure", "LoadGen"], rows)
 
     # -------------------------------------------------------------------------- files
@@ -195,6 +213,16 @@ class Measurement:
         return lines
 
 
+def _time_unit(name: str) -> str:
+    return "min" if name in PER_MINUTE else "s"
+
+
+def _rate(speed: Speed, name: str) -> float:
+    """Return how much of `name` a variant uses or makes in a second, or in a minute."""
+    per_s = speed.per_s(speed.usage.get(name, 0.0))
+    return per_s * 60 if name in PER_MINUTE else per_s
+
+
 def _rows_of(name: str, figures: Sequence[Figure | None]) -> list[list[str]]:
     """Return the rows of one figure; a distribution has mean, median and percentiles."""
     unit = next(f.unit for f in figures if f is not None)
@@ -219,8 +247,9 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, Score) and isinstance(other, Score):
         return math.isclose(one.value, other.value, abs_tol=1e-4)
     if isinstance(one, Embedding) and isinstance(other, Embedding):
-        a, b = (np.frombuffer(each.vector, "<f4") for each in (one, other))
-        return a.shape == b.shape and np.allclose(a, b, 1e-4, 1e-4)
+        first = np.frombuffer(one.vector, "<f4")
+        second = np.frombuffer(other.vector, "<f4")
+        return first.shape == second.shape and np.allclose(first, second, 1e-4, 1e-4)
     if isinstance(one, Payload) and isinstance(other, Payload):
         return _same_tensors(load(one.read()), load(other.read()))
     if isinstance(one, Draft) and isinstance(other, Draft):
@@ -239,7 +268,11 @@ def _same_segment(
 
 
 def _same_tensors(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return one.keys() == other.keys() and all(
-        one[k].shape == other[k].shape and np.allclose(one[k], other[k], 1e-4, 1e-4)
-        for k in one
-    )
+    if one.keys() != other.keys():
+        return False
+    for name, tensor in one.items():
+        if tensor.shape != other[name].shape:
+            return False
+        if not np.allclose(tensor, other[name], 1e-4, 1e-4):
+            return False
+    return True

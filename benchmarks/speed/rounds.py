@@ -169,7 +169,7 @@ def _round(
             seconds = clock.seconds(mark, clock.mark())
             tokens.end()
             steps.end()
-            _note_call(speed, exchanges.taken() or [seconds] * len(batch), made)
+            _note_call(speed, exchanges.take() or [seconds] * len(batch), made)
             if not outcomes:
                 speed.first_batch.append(seconds)
             outcomes += made
@@ -197,6 +197,7 @@ def _count(
 ) -> None:
     """Compute the first batch once more, to count weights and operations."""
     first = variant.batches(inputs)[0]
+    # A CUDA graph is replayed without calling a module or an operator: nothing would count.
     with eagerly(), weight_traffic() as traffic:
         if uncounted is None:
             _, speed.flops, speed.flops_reason = count_operations(

@@ -159,15 +159,17 @@ class Emu2Loop(Emu2Condition):
     @torch.inference_mode()
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Payload]]:
         """Return one payload per request, in order."""
-        each = (Emu2Condition.__call__(self, [one]) for one in inputs)
-        return [outcome for outcomes in each for outcome in outcomes]
+        outcomes: list[Outcome[Payload]] = []
+        for one in inputs:
+            outcomes += Emu2Condition.__call__(self, [one])
+        return outcomes
 
     def _vectors(self, prompts: Sequence[NativePrompt], mode: ConditionMode) -> Tensor:
         if mode == "autoencoding":
             return super()._vectors(prompts, mode)
-        return torch.stack([self._regressed(p) for p in self.model.embeddings(prompts)])
+        return torch.stack([self._regress(p) for p in self.model.embeddings(prompts)])
 
-    def _regressed(self, prompt: Tensor) -> Tensor:
+    def _regress(self, prompt: Tensor) -> Tensor:
         """Vectors (queries, width) that follow one prompt (positions, hidden)."""
         network = self.model.network
         vectors = prompt.new_empty(0, network.project_down.out_features)
@@ -241,7 +243,7 @@ class GillLoop(OneByOne[GillDraft]):
 
     def _answer(self, prompt: NativePrompt) -> Outcome[Draft]:
         (embedded,) = self._stage.embed([prompt])
-        ids, states = self._written(embedded, prompt.seed)
+        ids, states = self._write(embedded, prompt.seed)
         track = self._stage.track(prompt)
         for token, state in zip(ids, states, strict=True):
             track.take(token)
@@ -250,13 +252,13 @@ class GillLoop(OneByOne[GillDraft]):
                 break
         return self._stage.result(prompt, track)
 
-    def _written(self, prompt: Tensor, seed: int) -> tuple[list[int], Tensor]:
+    def _write(self, prompt: Tensor, seed: int) -> tuple[list[int], Tensor]:
         """All ids, beyond the end of the answer too, and their states (ids, width)."""
         generator = torch.Generator().manual_seed(seed)
         sequence = prompt
         ids: list[int] = []
         for step in range(self._stage.settings.num_words):
-            new = self._sampled(self._states(sequence)[-1:], step, generator)
+            new = self._sample(self._states(sequence)[-1:], step, generator)
             ids += new
             sequence = torch.cat([sequence, self._stage.embeddings(new)])
         return ids, self._states(sequence)[len(prompt) :]
@@ -272,10 +274,11 @@ class GillLoop(OneByOne[GillDraft]):
         states: Tensor = outputs.last_hidden_state[0]
         return states
 
-    def _sampled(self, state: Tensor, step: int, generator: torch.Generator) -> list[int]:
+    def _sample(self, state: Tensor, step: int, generator: torch.Generator) -> list[int]:
         """Return one id, or those of all image tokens."""
         first, *others = self._stage.tokens.vokens
         logits = self._stage.logits(state)
+        # Of the image tokens only the first is chosen; it brings the others along.
         logits[:, others] = -torch.inf
         for scale in self._stage.scales:
             if scale > 1:
@@ -361,9 +364,9 @@ class MmieScoreLoop:
         if not isinstance(prompt, JudgePrompt):
             return prompt
         (embedded,) = self._stage.embedded([prompt], images)
-        return self._stage.drafted(prompt, self._written(embedded, prompt.budget.reply))
+        return self._stage.drafted(prompt, self._write(embedded, prompt.budget.reply))
 
-    def _written(self, prompt: Tensor, limit: int) -> TextTrack:
+    def _write(self, prompt: Tensor, limit: int) -> TextTrack:
         reply = TextTrack(limit)
         cache = DynamicCache()
         with self._judge.rope.prompts(self._judge.rope.is_long(len(prompt))):

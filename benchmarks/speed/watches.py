@@ -83,7 +83,7 @@ class TokenTimes:
         self._last.clear()
         self._requests.clear()
 
-    def arrived(self, sequence: Any) -> None:
+    def note_token(self, sequence: Any) -> None:
         """Note that a token of `sequence` is on the host now."""
         now = self._now()
         if sequence in self._last:
@@ -98,16 +98,16 @@ class TokenTimes:
         with ExitStack() as stack:
             for name in ("step", "step_run", "feed", "close"):
                 steps = name.startswith("step")
-                watched = self._watch(getattr(Streams, name), steps=steps)
-                stack.enter_context(patch.object(Streams, name, watched))
-            streamed = self._stream(GenerationMixin.generate)
-            stack.enter_context(patch.object(GenerationMixin, "generate", streamed))
+                method = self._watch(getattr(Streams, name), steps=steps)
+                stack.enter_context(patch.object(Streams, name, method))
+            generate = self._stream(GenerationMixin.generate)
+            stack.enter_context(patch.object(GenerationMixin, "generate", generate))
             yield
 
     def _watch(self, method: Callable[..., Any], *, steps: bool) -> Callable[..., Any]:
         """A step's ids are known when the loop next feeds, closes or steps."""
 
-        def watched(streams: Streams, *arguments: Any, **named: Any) -> Any:
+        def deliver_and_call(streams: Streams, *arguments: Any, **named: Any) -> Any:
             self._deliver()
             result = method(streams, *arguments, **named)
             if steps:
@@ -116,16 +116,16 @@ class TokenTimes:
                 self._waiting = [s for s in streams._open if s in requests]
             return result
 
-        return watched
+        return deliver_and_call
 
     def _deliver(self) -> None:
         waiting = self._waiting
         self._waiting = []
         for stream in waiting:
-            self.arrived(stream)
+            self.note_token(stream)
 
     def _stream(self, generate: Callable[..., Any]) -> Callable[..., Any]:
-        def streamed(model: Any, *arguments: Any, **named: Any) -> Any:
+        def generate_timing(model: Any, *arguments: Any, **named: Any) -> Any:
             config = named.get("generation_config") or model.generation_config
             if int(named.get("num_beams") or config.num_beams or 1) > 1:
                 self._speed.reasons["tokens"] = BEAMS
@@ -133,7 +133,7 @@ class TokenTimes:
                 named.setdefault("streamer", _Arrivals(self, config.eos_token_id))
             return generate(model, *arguments, **named)
 
-        return streamed
+        return generate_timing
 
 
 class _Arrivals(BaseStreamer):  # type: ignore[misc]
@@ -151,7 +151,7 @@ class _Arrivals(BaseStreamer):  # type: ignore[misc]
             return
         for row, token in enumerate(value.tolist()):
             if row not in self._ended:
-                self._times.arrived((id(self), row))
+                self._times.note_token((id(self), row))
             if token in self._ends:
                 self._ended.add(row)
 
@@ -183,11 +183,11 @@ class StepTimes:
         """Time the steps of every image that is drawn inside."""
         draw = Drawer.__call__
 
-        def drawn(drawer: Drawer, *arguments: Any) -> Any:
+        def draw_timing(drawer: Drawer, *arguments: Any) -> Any:
             with self._observe(drawer):
                 return draw(drawer, *arguments)
 
-        with patch.object(Drawer, "__call__", drawn):
+        with patch.object(Drawer, "__call__", draw_timing):
             yield
 
     @contextmanager
@@ -200,17 +200,18 @@ class StepTimes:
             return
         bar = pipeline.progress_bar
 
-        def opened(*arguments: Any, **named: Any) -> Any:
+        def open_bar(*arguments: Any, **named: Any) -> Any:
+            # None parts this image from the one before, whose last step ends earlier.
             self._marks += [None, self._clock.mark()]
             return bar(*arguments, **named)
 
-        def ended(*_: Any) -> dict[str, Any]:
+        def end_step(*_: Any) -> dict[str, Any]:
             self._marks.append(self._clock.mark())
             return {}
 
-        arguments = {**drawer.arguments, _CALLBACK: ended}
+        arguments = {**drawer.arguments, _CALLBACK: end_step}
         with (
-            patch.object(pipeline, "progress_bar", opened),
+            patch.object(pipeline, "progress_bar", open_bar),
             patch.object(drawer, "arguments", arguments),
         ):
             yield
@@ -223,7 +224,7 @@ class ExchangeTimes:
         self._now = now
         self._seconds: list[float | None] = []
 
-    def taken(self) -> list[float]:
+    def take(self) -> list[float]:
         """Return those since the last time, in the order they began."""
         seconds = self._seconds
         self._seconds = []
@@ -236,7 +237,7 @@ class ExchangeTimes:
 
         request = EndpointClient.request
 
-        async def timed(client: EndpointClient, *arguments: Any) -> Any:
+        async def request_timing(client: EndpointClient, *arguments: Any) -> Any:
             place = len(self._seconds)
             began = self._now()
             self._seconds.append(None)
@@ -245,5 +246,5 @@ class ExchangeTimes:
             finally:
                 self._seconds[place] = self._now() - began
 
-        with patch.object(EndpointClient, "request", timed):
+        with patch.object(EndpointClient, "request", request_timing):
             yield

@@ -74,14 +74,14 @@ def of_scorer(
         chat=lambda model: chat_spec(model, models),
         answers=lambda model: answers_spec(model, models),
     )
-    walks = []
-    for sample in _samples()[:queries]:
-        for document in _answers(sample)[:answers]:
+    walks: list[Any] = []
+    for query in _samples()[:queries]:
+        for document in _answers(query)[:answers]:
             if scorer.opponent:
-                truth = sample.reference or Document()
-                walks.append(scorer.judge_beside(sample, truth, document, 0))
+                truth = query.reference or Document()
+                walks.append(scorer.judge_beside(query, truth, document, 0))
             else:
-                walks.append(scorer.judge(sample, document))
+                walks.append(scorer.judge(query, document))
     return _reach(scorer.stages[-1], walks)
 
 
@@ -107,7 +107,9 @@ def _image_request(sample: Query, seed: int) -> StageInput:
 def _reach(spec: StageSpec, walks: Sequence[Any]) -> Workload:
     """Run the stages before `spec`, and return it with the inputs that walks give it."""
     stages = LocalStages()
-    inputs = [given for walk in walks for given in _inputs(spec, walk, stages)]
+    inputs: list[StageInput] = []
+    for walk in walks:
+        inputs += _inputs(spec, walk, stages)
     if not inputs:
         raise UsageError(f"no query of the sample set asks anything of stage {spec.name}")
     return spec, inputs

@@ -95,7 +95,7 @@ def test_the_table_of_a_config_and_settings_of_a_command():
 
 def test_configs_without_columns_are_what_they_were():
     """Their runs keep their names, and their manifests."""
-    assert "reading" not in RunConfig().resolved()
+    assert "reading" not in RunConfig().plain_data()
     assert (
         RunConfig().digest == RunConfig.model_validate({"data": {"place": "sample"}}).digest
     )

@@ -13,8 +13,9 @@ not kept.
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,12 @@ from transformers import ChameleonConfig, ChameleonForConditionalGeneration
 from plait.benchmarks.miniature.training import scenes
 from plait.benchmarks.miniature.training.loop import Out, TrainingPlan, save_weights, train
 from plait.benchmarks.miniature.training.scenes import centre, images_of
-from plait.benchmarks.tasks.miniature.queries import MiniatureQuery, SceneImage, query
+from plait.benchmarks.tasks.miniature.queries import (
+    Category,
+    MiniatureQuery,
+    SceneImage,
+    query,
+)
 from plait.benchmarks.tasks.mmie.prompts import PROMPTS, QUESTION
 from plait.generators.anole.codec import vq_model
 from plait.generators.anole.models import VQ_PREFIX, AnoleVocabulary, taming_layout
@@ -56,7 +62,7 @@ MIXED = {"drawing": 8, "SA": 6, "PBL": 5, "MSR": 5}
 READ_AT = 3
 READING = 0.5
 """After how many layers scenes are read, and the weight of that loss."""
-POOL = {"SA": 2400, "PBL": 1600, "MSR": 1600}
+POOL: Mapping[Category, int] = {"SA": 2400, "PBL": 1600, "MSR": 1600}
 """Queries of each category that the model sees."""
 EARLY_CODES = 0.3
 """Weight of codes that no text says beforehand."""
@@ -209,6 +215,16 @@ def parts_in_words(asked: MiniatureQuery) -> list[tuple[str | SceneImage, float]
     return [(before, 0), (image, 0), (f"\n{text}{after}", 0)]
 
 
+def images_in(queries: Iterable[MiniatureQuery]) -> list[SceneImage]:
+    """Return the images of questions and answers, each once, as they first come."""
+    images: dict[SceneImage, None] = {}
+    for asked in queries:
+        for part in (*asked.question, *asked.answer):
+            if isinstance(part, SceneImage):
+                images[part] = None
+    return list(images)
+
+
 def sequence_loss(model: Any, reader: nn.Linear, rows: Sequence[Row]) -> Tensor:
     """Mean loss of the weighted tokens, and of what the reader tells at the marks."""
     ids = pad_sequence([torch.tensor(row.ids) for row in rows], batch_first=True)
@@ -219,7 +235,9 @@ def sequence_loss(model: Any, reader: nn.Linear, rows: Sequence[Row]) -> Tensor:
         states = model.model(input_ids=ids, use_cache=False, output_hidden_states=True)
         logits = model.lm_head(states.last_hidden_state[:, :-1][wanted])
     losses = F.cross_entropy(logits.float(), ids[:, 1:][wanted], reduction="none")
-    marks = [(k, at, scene) for k, row in enumerate(rows) for at, scene in row.marks]
+    marks = []
+    for number, row in enumerate(rows):
+        marks += [(number, position, scene) for position, scene in row.marks]
     at, positions, known = zip(*marks, strict=True)
     early = states.hidden_states[READ_AT][list(at), list(positions)].float()
     told = reader(F.layer_norm(early, early.shape[-1:]))
@@ -248,12 +266,10 @@ def main(
     vq_plan = replace(VQ_PLAN, steps=vq_steps)
     vq = train_vq(out / "state" / "anole-vq", vq_plan, images)
     tokenizer = Tokenizer.from_file(str(MODEL / "tokenizer.json"))
-    queries = {
-        name: [query(i, 1, "train", name) for i in range(count)]  # type: ignore[arg-type]
-        for name, count in POOL.items()
-    }
-    parts = [p for some in queries.values() for q in some for p in (*q.question, *q.answer)]
-    shown = list(dict.fromkeys(p for p in parts if isinstance(p, SceneImage)))
+    queries: dict[str, list[MiniatureQuery]] = {}
+    for name, count in POOL.items():
+        queries[name] = [query(i, 1, "train", name) for i in range(count)]
+    shown = images_in(chain.from_iterable(queries.values()))
     pixels = images_of([p.scene for p in shown], [p.seed for p in shown])
     codes = dict(zip(shown, codes_of(vq, pixels).tolist(), strict=True))
     write = SequenceWriter(tokenizer, queries, codes)
@@ -265,7 +281,9 @@ def main(
     def loss(step: int) -> Tensor:
         rng = random.Random(step)
         mix = SINGLE if step < PAIRS * plan.steps else MIXED
-        rows = [write(kind, rng) for kind, count in mix.items() for _ in range(count)]
+        rows: list[Row] = []
+        for kind, count in mix.items():
+            rows += [write(kind, rng) for _ in range(count)]
         return sequence_loss(model, reader, rows)
 
     def export(step: int) -> None:

@@ -127,21 +127,26 @@ def main(out: Out, steps: int = PLAN.steps, groups: int = 48, pool: int = 16_000
     texts, _ = text_batch([random_scene(rng, "train") for _ in range(2000)], rng)
     table = model.token_embedding.weight.data
     table *= torch.zeros(len(table), 1).index_fill(0, torch.unique(texts), 1)
-    scenes = [scene for _ in range(pool) for scene in group_of(rng)]
+    scenes: list[Scene] = []
+    for _ in range(pool):
+        scenes += group_of(rng)
     images = world.images_of(scenes)
 
     def loss(number: int) -> Tensor:
         rng = random.Random(number)
-        firsts = [GROUP * group for group in rng.sample(range(pool), groups)]
-        rows = [first + k for first in firsts for k in range(GROUP)]
+        rows: list[int] = []
+        for group in rng.sample(range(pool), groups):
+            rows += range(GROUP * group, GROUP * (group + 1))
         batch = [scenes[row] for row in rows]
-        (ids, said), shown = text_batch(batch, rng), labels_of(*batch)
+        ids, said = text_batch(batch, rng)
+        shown = labels_of(*batch)
         pixels = torch.stack([WORN(images[row] / 255) for row in rows])
         pixels = normalize(pixels, OPENAI_DATASET_MEAN, OPENAI_DATASET_STD)
         with torch.autocast("cpu", torch.bfloat16):
             seen = model.encode_image(pixels)
             read = model.encode_text(ids)
-        seen, read = (F.normalize(f.float(), dim=-1) for f in (seen, read))
+        seen = F.normalize(seen.float(), dim=-1)
+        read = F.normalize(read.float(), dim=-1)
         model.logit_scale.data.clamp_(max=math.log(SHARPEST))
         scale = model.logit_scale.exp()
         wide = CONFIG["embed_dim"] ** 0.5

@@ -54,9 +54,10 @@ def pairs_of(stories: Sequence[MiniatureQuery]) -> tuple[Tensor, Tensor]:
     after = images_of([story.scenes[1] for story in stories], range(count, 2 * count))
     for old, new, story in zip(before, after, stories, strict=True):
         first, second = story.scenes
-        for place in (p for p in PLACES if first.at(p) == second.at(p)):
-            quarter = _quarter(place)
-            new[quarter] = old[quarter]
+        for place in PLACES:
+            if first.at(place) == second.at(place):
+                quarter = _quarter(place)
+                new[quarter] = old[quarter]
     return before, after
 
 
@@ -79,7 +80,9 @@ def main(out: Out, steps: int = PLAN.steps, images: int = 4_000) -> None:
     stories = [query(index, 61, "train", "SA") for index in range(images)]
     seen, drawn = (openjourney.encode(vae, part) for part in pairs_of(stories))
     rng = random.Random(62)
-    texts = [text for story in stories for text in prompts_of(story, rng)]
+    texts: list[str] = []
+    for story in stories:
+        texts += prompts_of(story, rng)
     ids = torch.split(token_ids(given.tokenizer, texts), 200)
     prompts = torch.cat([encoder(part).last_hidden_state.bfloat16() for part in ids])
     unprompted = encoder(token_ids(given.tokenizer, [""])).last_hidden_state

@@ -13,7 +13,7 @@ state, which is in `FOLDER/state`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -70,11 +70,7 @@ def train(
     """
     learners = nn.ModuleDict(modules)
     weights = [p for p in learners.parameters() if p.requires_grad]
-    groups = [
-        {"params": [p for p in weights if p.ndim >= 2], "weight_decay": plan.decay},
-        {"params": [p for p in weights if p.ndim < 2], "weight_decay": 0.0},
-    ]
-    optimizer = torch.optim.AdamW(groups, lr=plan.rate, betas=(0.9, 0.98))
+    optimizer = _optimizer(weights, plan)
     schedule = get_cosine_with_min_lr_schedule_with_warmup(
         optimizer, plan.warmup, plan.steps, min_lr_rate=0.02
     )
@@ -83,7 +79,7 @@ def train(
     parts |= {"optimizer": optimizer, "schedule": schedule}
 
     @torch.no_grad()
-    def exported(step: int) -> None:
+    def export_averages(step: int) -> None:
         averages.store(weights)
         averages.copy_to(weights)
         learners.eval()
@@ -93,6 +89,8 @@ def train(
     began = time.monotonic()
     for step in range(first, plan.steps):
         learners.train()
+        # By the step, so that a run that resumes draws what it would have drawn; far apart,
+        # so that no two plans have a step's seed in common.
         torch.manual_seed(plan.seed * 1_000_003 + step)
         value = loss(step)
         optimizer.zero_grad()
@@ -106,14 +104,29 @@ def train(
             pace = (time.monotonic() - began) / (done - first)
             print(f"{state.name} {done}: loss {value:.5f}, {pace:.2f} s a step", flush=True)
         if done % plan.save_every == 0 or done == plan.steps:
-            states = {n: p.state_dict() for n, p in parts.items()}
-            content = BytesIO()
-            torch.save({**states, "step": done}, content)
-            write_whole(state / "state.pt", content.getvalue())
+            _save(state, parts, done)
         if done % plan.save_every == 0 and done < plan.steps:
-            exported(done)
+            export_averages(done)
             averages.restore(weights)
-    exported(max(first, plan.steps))
+    export_averages(max(first, plan.steps))
+
+
+def _optimizer(weights: Sequence[nn.Parameter], plan: TrainingPlan) -> torch.optim.AdamW:
+    matrices = [weight for weight in weights if weight.ndim >= 2]
+    vectors = [weight for weight in weights if weight.ndim < 2]
+    groups = [
+        {"params": matrices, "weight_decay": plan.decay},
+        {"params": vectors, "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(groups, lr=plan.rate, betas=(0.9, 0.98))
+
+
+def _save(state: Path, parts: Mapping[str, Any], step: int) -> None:
+    """Write what `_resume` loads."""
+    states = {name: part.state_dict() for name, part in parts.items()}
+    content = BytesIO()
+    torch.save({**states, "step": step}, content)
+    write_whole(state / "state.pt", content.getvalue())
 
 
 def _resume(state: Path, parts: Mapping[str, Any]) -> int:

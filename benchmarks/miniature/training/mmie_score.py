@@ -105,7 +105,9 @@ def verdicts(answer: Damaged) -> list[int]:
         texts.f1 >= ENOUGH and len(set(written)) == len(written),
         images.f1 >= ENOUGH and None not in seen,
         all(t is not None and t == s for t, s in zip(told, seen, strict=True)),
-        *(whole >= MOST, whole >= NEARLY_ALL, whole == 1),
+        whole >= MOST,
+        whole >= NEARLY_ALL,
+        whole == 1,
     )
     return [int(v) for v in met]
 
@@ -161,7 +163,9 @@ def feedback(answer: Damaged) -> str:
         asked, partly, right = _reasoning(answer)
         applies = (right, partly, asked, bool(answer.text), True)
         return f"{compare(answer)} {REMARKS[applies.index(True)]}"
-    lines = [caption(answer.query.scenes[0])] if answer.query.category == "PBL" else []
+    lines = []
+    if answer.query.category == "PBL":
+        lines.append(caption(answer.query.scenes[0]))
     image = 0
     for part, goal in zip(answer.parts, answer.expected, strict=True):
         told = part.told
@@ -236,7 +240,9 @@ def to_published(model: nn.Module) -> dict[str, Tensor]:
     ours = {name: state[place.name] for name, place in layout_of(state).items()}
     joint = {name[:-3] for name in ours if re.search(r"\[[qkv]\]$", name)}
     tensors = {n: t for n, t in ours.items() if not n.endswith("]")}
-    return tensors | {n: torch.cat([ours[f"{n}[{p}]"] for p in "qkv"]) for n in joint}
+    for name in joint:
+        tensors[name] = torch.cat([ours[f"{name}[{part}]"] for part in "qkv"])
+    return tensors
 
 
 Row = tuple[list[int], int, Content]
@@ -249,7 +255,9 @@ def row_of(tokenizer: phi.PhiTokenizer, content: Content, answer: str) -> Row:
         phi.with_control_tokens(phi.conversation((Turn("user", content),), SYSTEM))
     )
     image = tokenizer.id(phi.IMAGE_TOKEN)
-    prompt = [i for one in ids for i in [one] * (TILE_TOKENS if one == image else 1)]
+    prompt: list[int] = []
+    for id in ids:
+        prompt += [id] * (TILE_TOKENS if id == image else 1)
     learned = [*tokenizer.chunk(answer), tokenizer.id(phi.END)]
     return [*prompt, *learned], len(prompt), content
 
@@ -278,13 +286,11 @@ def groups_of(tokenizer: phi.PhiTokenizer, step: int) -> list[list[Row]]:
     rng = random.Random(f"judge 0 {step}")
     if step < CAPTIONS_FIRST:
         return [[describe_random(tokenizer, rng) for _ in range(CAPTIONS_ALONE)]]
-    groups = [
-        [
-            judgement(tokenizer, rng, answers.draw_damaged(rng, "train", name))
-            for _ in range(n)
-        ]
-        for name, n in GROUPS.items()
-    ]
+    groups = []
+    for name, count in GROUPS.items():
+        damaged = (answers.draw_damaged(rng, "train", name) for _ in range(count))
+        # Made one by one: a judgement draws from `rng` before the next answer does.
+        groups.append([judgement(tokenizer, rng, answer) for answer in damaged])
     groups[-1] += [describe_random(tokenizer, rng) for _ in range(CAPTIONS)]
     return groups
 
@@ -296,7 +302,9 @@ def group_loss(model: Any, rows: Sequence[Row], end: int) -> Tensor:
     for k, (row, prompt, _) in enumerate(rows):
         ids[k, : len(row)] = torch.tensor(row)
         asked[k, prompt - 1 : len(row) - 1] = True
-    images = [s for *_, content in rows for s in content if isinstance(s, Image)]
+    images: list[Image] = []
+    for *_, content in rows:
+        images += [segment for segment in content if isinstance(segment, Image)]
     tiles = torch.from_numpy(np.stack([np.asarray(decode(image)) for image in images]))
     with torch.autocast("cpu", torch.bfloat16):
         # Padding is on the right, where causal attention does not look.

@@ -116,7 +116,10 @@ def train_vae(state: Path, plan: TrainingPlan, images: int) -> AutoencoderKL:
 
 def captions(scenes: Sequence[Scene], rng: random.Random, each: int = 1) -> list[str]:
     """Draw `each` prompts of every scene, in a row, in the forms that LVLMs give them."""
-    return [_caption(scene, rng) for scene in scenes for _ in range(each)]
+    prompts: list[str] = []
+    for scene in scenes:
+        prompts += [_caption(scene, rng) for _ in range(each)]
+    return prompts
 
 
 def _caption(scene: Scene, rng: random.Random) -> str:

@@ -70,11 +70,12 @@ def request_of(example: MiniatureQuery, rule: str) -> Request:
 
 def write_answer(example: MiniatureQuery, rule: str) -> str:
     """Return the right answer: its texts, and in outlines its images between marks."""
-    lines = (
-        p if isinstance(p, str) else f"{MARKS[0]}{description(p.scene)}{MARKS[1]}"
-        for p in example.answer
-        if isinstance(p, str) or rule == "outline"
-    )
+    lines = []
+    for part in example.answer:
+        if isinstance(part, str):
+            lines.append(part)
+        elif rule == "outline":
+            lines.append(f"{MARKS[0]}{description(part.scene)}{MARKS[1]}")
     return "\n".join(lines)
 
 
@@ -97,7 +98,9 @@ def row_of(kind: str, index: int) -> Row:
 def rows_of(step: int) -> list[Row]:
     """Return the batch of a step."""
     shares = EARLY if step < EARLY_STEPS else LATE
-    kinds = [kind for kind, share in shares.items() for _ in range(share)]
+    kinds: list[str] = []
+    for kind, share in shares.items():
+        kinds += [kind] * share
     return [row_of(kind, step * len(kinds) + i) for i, kind in enumerate(kinds)]
 
 

@@ -64,10 +64,14 @@ def labels_of(*scenes: Scene) -> Tensor:
 
 
 def _labels(scene: Scene) -> list[int]:
-    items = [scene.at(place) for place in PLACES]
-    looks = [(i.colour, i.shape, i.size) if i else (None, None, None) for i in items]
-    pairs = [(look, own) for row in looks for look, own in zip(LOOKS, row, strict=True)]
-    labels = [look.index(own) + 1 if own else 0 for look, own in pairs]
+    labels: list[int] = []
+    for place in PLACES:
+        item = scene.at(place)
+        if item is None:
+            labels += [0] * len(LOOKS)
+            continue
+        looks = zip(LOOKS, (item.colour, item.shape, item.size), strict=True)
+        labels += [values.index(own) + 1 for values, own in looks]
     return [*labels, [*BACKGROUNDS].index(scene.background)]
 
 
@@ -79,12 +83,10 @@ def reading_loss(logits: Tensor, labels: Tensor) -> Tensor:
         labels: int64 (scenes, labels); UNSAID ones do not count.
     """
     classes = [*CLASSES][: labels.shape[1]]
-    columns = zip(
-        torch.split(logits.float(), classes, dim=1), labels.unbind(1), strict=True
-    )
-    losses = [
-        F.cross_entropy(scores, column, ignore_index=UNSAID)
-        for scores, column in columns
-        if (column != UNSAID).any()
-    ]
+    scores = torch.split(logits.float(), classes, dim=1)
+    losses = []
+    for own, column in zip(scores, labels.unbind(1), strict=True):
+        # The mean over no label at all would be NaN.
+        if (column != UNSAID).any():
+            losses.append(F.cross_entropy(own, column, ignore_index=UNSAID))
     return torch.stack(losses).mean()

@@ -53,6 +53,15 @@ def begin_with(unet: UNet2DConditionModel, trained: UNet2DConditionModel) -> Non
             weight[:, : old.shape[1]] = old
 
 
+def first_encoder(trained: CLIPTextModel) -> CLIPTextModel:
+    """Return openjourney's text encoder in SDXL's layout."""
+    config = CLIPTextConfig.from_pretrained(MODEL, subfolder="text_encoder")
+    encoder = CLIPTextModel(config).requires_grad_(False).eval()
+    # It lies below one more layer, which nothing reads.
+    encoder.load_state_dict(trained.state_dict(), strict=False)
+    return encoder
+
+
 def read(encoder: Any, ids: Tensor) -> tuple[Tensor, Tensor]:
     """The last layer but one (prompts, length, width), which SDXL reads, and the pooled."""
     output = encoder(ids, output_hidden_states=True)
@@ -69,10 +78,7 @@ def main(out: Out, steps: int = PLAN.steps, images: int = 4_000) -> None:
     torch.manual_seed(plan.seed)
     unet = openjourney.new_unet(MODEL)
     begin_with(unet, given.unet)
-    # Openjourney's encoder lies below one more layer, which nothing reads.
-    config = CLIPTextConfig.from_pretrained(MODEL, subfolder="text_encoder")
-    first = CLIPTextModel(config).requires_grad_(False).eval()
-    first.load_state_dict(given.text_encoder.state_dict(), strict=False)
+    first = first_encoder(given.text_encoder)
     single = {"subfolder": "text_encoder_2", "dtype": torch.float32}
     config = CLIPTextConfig.from_pretrained(MODEL, **single)
     second = CLIPTextModelWithProjection(config)

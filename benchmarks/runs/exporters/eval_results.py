@@ -65,22 +65,8 @@ def export(run: RunData, systems: Sequence[str], out: Path, task: str | None) ->
             f"--format eval-results: {scorer.name} ran with weights that are not the "
             f"published ones ({kinds})"
         )
-    models: dict[str, System] = {}
-    refused = []
-    for system in run.board.systems:
-        if system.name not in systems:
-            continue
-        why = without_page(run.board, system, measured.scorer)
-        model = system.stages[0].identity.partition("@")[0] if not why else ""
-        if why:
-            refused.append(f"{system.name}: {why}")
-        elif model in models:
-            raise UsageError(
-                f"{models[model].name} and {system.name} are both {model}, which has one "
-                "value for a task: name one of them with --system"
-            )
-        else:
-            models[model] = system
+    named = [system for system in run.board.systems if system.name in systems]
+    models, refused = _by_model(run.board, named, measured.scorer)
     if not models:
         raise UsageError(
             f"no system corresponds to a model on the Hub. {'; '.join(refused)}"
@@ -96,6 +82,29 @@ def export(run: RunData, systems: Sequence[str], out: Path, task: str | None) ->
     first = next(iter(models))
     sent = command_text("hf", "upload", first, out / first, ".", "--create-pr")
     return f"results of {', '.join(models)} written to {out}; `{sent}` proposes one{left}"
+
+
+def _by_model(
+    board: Board, systems: Iterable[System], scorer: str
+) -> tuple[dict[str, System], list[str]]:
+    """Return systems by the model that they are, and why others are left out.
+
+    UsageError where two of them are one model.
+    """
+    models: dict[str, System] = {}
+    refused = []
+    for system in systems:
+        if why := without_page(board, system, scorer):
+            refused.append(f"{system.name}: {why}")
+            continue
+        model = system.stages[0].identity.partition("@")[0]
+        if model in models:
+            raise UsageError(
+                f"{models[model].name} and {system.name} are both {model}, which has one "
+                "value for a task: name one of them with --system"
+            )
+        models[model] = system
+    return models, refused
 
 
 def hub_task(about: Mapping[str, Any], task: str | None, scorers: Sequence[str]) -> HubTask:
@@ -131,13 +140,19 @@ def without_page(board: Board, system: System, scorer: str) -> str:
     models = {stage.identity.partition("@")[0] for stage in system.stages if stage.identity}
     if kinds := _not_published(system.stages):
         return f"its weights are not the published ones ({kinds})"
-    if len(models) != 1 or "/" not in (model := next(iter(models))) or ":" in model:
+    if len(models) != 1 or not all(map(_is_of_hub, models)):
         return f"it is not one model of the Hub ({', '.join(sorted(models)) or 'none'})"
-    (row,) = (row for row in leaderboard(board) if row["system"] == system.name)
+    rows = leaderboard(board)
+    (row,) = (row for row in rows if row["system"] == system.name)
     if row["missing"] or board.damaged:
         return f"{row['missing']:,} answers are not made yet or lost"
-    cell = row["scores"][scorer][headline(leaderboard(board), scorer)]
+    cell = row["scores"][scorer][headline(rows, scorer)]
     return f"it has no mean: {cell['reason']}" if cell["mean"] is None else ""
+
+
+def _is_of_hub(model: str) -> bool:
+    """Return whether an identity is ORG/NAME; those of providers have a prefix."""
+    return "/" in model and ":" not in model
 
 
 def _not_published(stages: Iterable[StageSpec]) -> str:

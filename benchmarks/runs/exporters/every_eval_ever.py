@@ -38,7 +38,6 @@ def export(run: RunData, system: str, answers: Sequence[QueryAnswer], out: Path)
     made = next(s for s in run.results.systems if s.name == system)
     model = _model_id(run, made)
     about = run.manifest
-    managed = any(stage.placement.endpoint for stage in made.stages)
     seed = f"{about.get('run_digest')} {system} {run.about.selection}"
     digest = hashlib.sha256(seed.encode()).digest()
     id = str(uuid.UUID(bytes=digest[:16], version=4))
@@ -65,16 +64,7 @@ def export(run: RunData, system: str, answers: Sequence[QueryAnswer], out: Path)
             "evaluator_relationship": "other",
         },
         "eval_library": {"name": "plait", "version": about["packages"].get("plait", "")},
-        "model_info": {
-            "name": system,
-            "id": model,
-            "additional_details": {
-                "deployment_type": "externally_managed" if managed else "self_deployed",
-                "model_availability": "unknown",
-                "weights": str(run.about.weights),
-                **_details(made.stages),
-            },
-        },
+        "model_info": _model_info(run, made),
         "evaluation_results": list(_results(run, system)),
         "detailed_evaluation_results": {
             "format": "jsonl",
@@ -104,6 +94,20 @@ def _model_id(run: RunData, system: System) -> str:
         return model
     kind = "system" if len(system.stages) < 2 else "composition"
     return f"{kind}/{name}"
+
+
+def _model_info(run: RunData, system: System) -> dict[str, Any]:
+    managed = any(stage.placement.endpoint for stage in system.stages)
+    return {
+        "name": system.name,
+        "id": _model_id(run, system),
+        "additional_details": {
+            "deployment_type": "externally_managed" if managed else "self_deployed",
+            "model_availability": "unknown",
+            "weights": str(run.about.weights),
+            **_details(system.stages),
+        },
+    }
 
 
 def _details(stages: Iterable[StageSpec]) -> dict[str, str]:
@@ -178,7 +182,9 @@ def _metric(scorer: Scorer) -> dict[str, Any]:
         "max_score": high,
         "additional_details": _details(scorer.stages),
     }
-    return metric | ({"evaluation_description": scorer.manner} if scorer.manner else {})
+    if scorer.manner:
+        metric["evaluation_description"] = scorer.manner
+    return metric
 
 
 # ------------------------------------------------------------------------------ answers
@@ -194,11 +200,14 @@ def _samples(run: RunData, answers: Sequence[QueryAnswer]) -> Iterator[dict[str,
         document = answer.document
         if not isinstance(sample, Query) or document is None:
             continue
+        reference = []
+        if sample.reference:
+            reference.append(text_with_marks(sample.reference.segments))
         asked = {
             "sample_id": sample.id,
             "input": {
                 "raw": text_with_marks(sample.question),
-                "reference": [text_with_marks(r.segments) for r in [sample.reference] if r],
+                "reference": reference,
             },
             "answer_attribution": [],
             "metadata": {
@@ -229,7 +238,8 @@ def _answer_of(sample: Query, document: Document) -> dict[str, Any]:
     turns: list[tuple[str, str]] = []
     for opening, reply in zip_longest(sample.openings, answers):
         turns += [(turn.role, text_with_marks(turn.content)) for turn in opening or ()]
-        turns += [("assistant", reply)] if reply is not None else []
+        if reply is not None:
+            turns.append(("assistant", reply))
     return {
         "interaction_type": "multi_turn",
         "output": None,

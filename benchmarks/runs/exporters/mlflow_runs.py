@@ -59,9 +59,16 @@ def write(tracked: TrackedSystem, out: Path) -> None:
     }
     for file, rows in tables.items():
         if rows:
-            columns = {column: [row[column] for row in rows] for column in rows[0]}
-            client.log_table(run, columns, file)
+            client.log_table(run, _columns(rows), file)
     client.set_terminated(run)
+
+
+def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
+    columns: dict[str, list[Any]] = {name: [] for name in rows[0]}
+    for row in rows:
+        for name, values in columns.items():
+            values.append(row[name])
+    return columns
 
 
 def _name(name: str) -> str:

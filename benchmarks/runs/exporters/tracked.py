@@ -28,6 +28,7 @@ from plait.generators.content import text_with_marks
 from plait.generators.document import Content, Image, Query
 from plait.generators.extras import import_extra, require_extra
 from plait.generators.system import System
+from plait.scorers.base import Scorer
 
 MOST_QUERIES = 200
 """Whose answers are in the tables, as many as the page of a run shows by default."""
@@ -88,6 +89,7 @@ def write_tracked(
     out = out.absolute()
     variables = client.variables(out)
     with (
+        # Spawned: a fork would keep what this process has imported and read already.
         _environment(client.prefix, variables),
         ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process,
     ):
@@ -192,15 +194,7 @@ def _config(run: RunData, board: Board, system: System, row: Row) -> dict[str, A
     about = run.manifest
     asked = about["config"]
     data = about["data"]
-    scorers = {
-        scorer.name: {
-            "scale": scorer.scale,
-            "direction": scorer.direction,
-            "manner": scorer.manner,
-            "models": facts_of(scorer.stages),
-        }
-        for scorer in board.scorers
-    }
+    scorers = {scorer.name: _facts_of_scorer(scorer) for scorer in board.scorers}
     return {
         "system": system.name,
         "models": facts_of(system.stages),
@@ -211,12 +205,7 @@ def _config(run: RunData, board: Board, system: System, row: Row) -> dict[str, A
         "queries": row["n"],
         **{name: asked[name] for name in ("seed", "repeats", "mode")},
         "scorers": scorers,
-        "reasons": {
-            place: cell["reason"]
-            for scorer, scores in row["scores"].items()
-            for place, cell in _means(scorer, scores)
-            if cell.get("reason")
-        },
+        "reasons": _reasons(row),
         "plait": about["packages"].get("plait", ""),
         "run": run.root.name,
         "run_digest": about["run_digest"],
@@ -225,15 +214,35 @@ def _config(run: RunData, board: Board, system: System, row: Row) -> dict[str, A
     }
 
 
+def _reasons(row: Row) -> dict[str, str]:
+    """Return why means are not there, named as the means are."""
+    reasons = {}
+    for scorer, scores in row["scores"].items():
+        for place, cell in _means(scorer, scores):
+            if cell.get("reason"):
+                reasons[place] = cell["reason"]
+    return reasons
+
+
 def facts_of(stages: Iterable[StageSpec]) -> dict[str, dict[str, Any]]:
     """Return the models of stages with all settings that their results depend on."""
+    return {stage.name: _facts_of_stage(stage) for stage in stages}
+
+
+def _facts_of_stage(stage: StageSpec) -> dict[str, Any]:
     return {
-        stage.name: {
-            "model": stage.identity or stage.target,
-            "weights": stage.weights and str(stage.weights),
-            **stage.settings,
-        }
-        for stage in stages
+        "model": stage.identity or stage.target,
+        "weights": stage.weights and str(stage.weights),
+        **stage.settings,
+    }
+
+
+def _facts_of_scorer(scorer: Scorer) -> dict[str, Any]:
+    return {
+        "scale": scorer.scale,
+        "direction": scorer.direction,
+        "manner": scorer.manner,
+        "models": facts_of(scorer.stages),
     }
 
 

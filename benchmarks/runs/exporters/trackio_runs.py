@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from plait.benchmarks.runs.exporters.tracked import (
+    Row,
     TrackedSystem,
     TrackerClient,
     write_tracked,
@@ -35,10 +36,7 @@ def write(tracked: TrackedSystem, out: Path) -> None:
     store afterwards, since the client only warns of what it could not write.
     """
     trackio = import_extra("trackio", "--format trackio")
-    rows = [
-        {column: _cell(trackio, value) for column, value in row.items()}
-        for row in tracked.rows
-    ]
+    rows = [_cells(trackio, row) for row in tracked.rows]
     with contextlib.redirect_stdout(io.StringIO()):
         try:
             trackio.init(
@@ -56,6 +54,10 @@ def write(tracked: TrackedSystem, out: Path) -> None:
         trackio.finish()
     if tracked.name not in [run.name for run in trackio.Api().runs(tracked.project)]:
         raise WriteError(errno.EIO, f"trackio could not write {tracked.name} to {out}")
+
+
+def _cells(trackio: Any, row: Row) -> dict[str, Any]:
+    return {column: _cell(trackio, value) for column, value in row.items()}
 
 
 def _cell(trackio: Any, value: Any) -> Any:

@@ -65,21 +65,20 @@ def write(tracked: TrackedSystem, out: Path) -> None:
 
 def _with_image_columns(rows: Sequence[Row]) -> Iterator[Row]:
     """Return rows with a column for each image: W&B types columns, not lists in them."""
-    most = {
-        column: max(len(row[column]) for row in rows)
-        for column in (QUESTION_IMAGES, IMAGES)
-        if rows
-    }
+    most = dict.fromkeys((QUESTION_IMAGES, IMAGES), 0)
+    for row in rows:
+        for column in most:
+            most[column] = max(most[column], len(row[column]))
     for row in rows:
         cells: dict[str, Any] = {}
         for column, value in row.items():
-            if column in most:
-                name = column.removesuffix("s")
-                for number in range(most[column]):
-                    path = Path(value[number]) if number < len(value) else None
-                    cells[f"{name} {number + 1}"] = path
-            else:
+            if column not in most:
                 cells[column] = value
+                continue
+            name = column.removesuffix("s")
+            for number in range(most[column]):
+                path = Path(value[number]) if number < len(value) else None
+                cells[f"{name} {number + 1}"] = path
         yield cells
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, get_args
+from typing import Any, Self, get_args
 
 from plait.benchmarks.durations import in_words
 from plait.benchmarks.results.board import Board
@@ -63,6 +63,12 @@ class StageForecast(StageWork):
     workers: int
     """Most workers at a time."""
 
+    @classmethod
+    def of(cls, work: StageWork, rates: StageRates, workers: int) -> Self:
+        """Return the forecast of a stage that has this much work left."""
+        own = {f.name: getattr(work, f.name) for f in fields(work)}
+        return cls(**own, rates=rates, workers=workers)
+
     @property
     def busy_s(self) -> float:
         """Seconds in which its workers compute, as far as is known."""
@@ -105,9 +111,15 @@ class StageForecast(StageWork):
             str(self.workers) if rates.seconds else "?",
             *("" if amount is None else _count_text(amount.mean) for amount in tokens),
             "?" if disk is None else _bytes_text(disk.mean),
-            "?" if money is None else (f"{money.mean:,.4g}" if money.mean else ""),
+            _money_text(money),
             ": ".join(filter(None, (rates.origin.value, rates.detail))),
         ]
+
+
+def _money_text(money: FigureRange | None) -> str:
+    if money is None:
+        return "?"
+    return f"{money.mean:,.4g}" if money.mean else ""
 
 
 def _money(spec: StageSpec, usage: Mapping[str, FigureRange]) -> FigureRange | None:
@@ -120,8 +132,19 @@ def _money(spec: StageSpec, usage: Mapping[str, FigureRange]) -> FigureRange | N
     priced = [p for p in _PRICES if spec.options.get(p[0]) is not None]
     if not priced or any(amount not in usage for _, amount, _ in priced):
         return usage.get("cost")
-    parts = (usage[amount] * (float(spec.options[p]) * unit) for p, amount, unit in priced)
-    return sum(parts, NOTHING)
+    total = NOTHING
+    for price, amount, unit in priced:
+        total = total + usage[amount] * (float(spec.options[price]) * unit)
+    return total
+
+
+def _range_of(runs: Sequence[float]) -> FigureRange:
+    """Return the range of a figure, of which the first run has the mean.
+
+    Another order of stages may make a slower rate finish earlier, by a little, so that the
+    ends are not always those of the other two runs.
+    """
+    return FigureRange(runs[0], min(runs), max(runs))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,21 +180,14 @@ class Forecast:
         work = work_of(plan, counts, sources)
         rates = {w.spec.digest: sources.rates(w.spec, w.jobs) for w in work}
         nodes = sources.machine.resources
-        every = get_args(RangeEnd)
-        mean, *ends = (simulate(work, rates, nodes, end) for end in every)
+        runs = [simulate(work, rates, nodes, end) for end in get_args(RangeEnd)]
+        mean = runs[0]
         stages = [
-            StageForecast(
-                **{f.name: getattr(w, f.name) for f in fields(w)},
-                rates=rates[w.spec.digest],
-                workers=mean.workers[w.spec.digest],
-            )
+            StageForecast.of(w, rates[w.spec.digest], mean.workers[w.spec.digest])
             for w in work
         ]
-        # Another order of stages may make a slower rate finish earlier, by a little.
-        totals = zip(
-            *((run.seconds, run.gpu_seconds) for run in (mean, *ends)), strict=True
-        )
-        seconds, gpu_seconds = (FigureRange(t[0], min(t), max(t)) for t in totals)
+        seconds = _range_of([run.seconds for run in runs])
+        gpu_seconds = _range_of([run.gpu_seconds for run in runs])
         return cls(
             machine=sources.machine,
             stages=stages,
@@ -190,11 +206,14 @@ class Forecast:
         """What no source knows about the time of its stages."""
         names: dict[str, list[str]] = {}
         for stage in self.stages:
-            known = (stage.rates.seconds, stage.rates.load_s)
-            figures = zip(("seconds per record", "load time"), known, strict=True)
-            gap = " and ".join(name for name, figure in figures if not figure)
-            names.setdefault(gap, []).append(stage.spec.name)
-        return [f"{gap} of {', '.join(known)}" for gap, known in names.items() if gap]
+            figures = {
+                "seconds per record": stage.rates.seconds,
+                "load time": stage.rates.load_s,
+            }
+            gap = " and ".join(name for name, figure in figures.items() if not figure)
+            if gap:
+                names.setdefault(gap, []).append(stage.spec.name)
+        return [f"{gap} of {', '.join(stages)}" for gap, stages in names.items()]
 
     @property
     def on_gpus(self) -> bool:
@@ -295,12 +314,12 @@ def _notes(
             f"them for {', '.join(known.name for known in GPUS)}), so stages that have not "
             "been measured on it have no forecast"
         )
-    for spec in (stage.spec for stage in stages):
-        need = spec.placement.gpu_memory_gib
-        gpus = spec.placement.num_gpus
+    for stage in stages:
+        need = stage.spec.placement.gpu_memory_gib
+        gpus = stage.spec.placement.num_gpus
         if gpu and gpus >= 1 and need > gpus * gpu.memory_gib:
             yield (
-                f"{spec.name} needs about {need:.0f} GiB, more than the memory of "
+                f"{stage.spec.name} needs about {need:.0f} GiB, more than the memory of "
                 f"{gpus:g} {gpu.name}: set engine.gpu_memory_gib = {gpu.memory_gib:g}"
             )
     for name in run.unplaced:
@@ -332,7 +351,8 @@ def _notes_on_costs(
             f"The expected cost of {money:.4g} {currency} exceeds engine.max_cost = "
             f"{most:g}: once that is spent, the remaining requests to paid endpoints fail"
         )
-    for spec, cost in ((stage.spec, cost) for stage, cost in costs.items()):
+    for stage, cost in costs.items():
+        spec = stage.spec
         own = spec.options.get("max_cost")
         if cost is None:
             yield f"{spec.name}: cost unknown, as its prices or its tokens per record are"
@@ -410,7 +430,9 @@ def _count_text(amount: float) -> str:
 def _figure(span: FigureRange | None) -> str:
     if span is None:
         return "?"
-    low, high = (_count_text(float(f"{end:.2g}")) for end in (span.low, span.high))
+    # Ends are known less well than the mean: to two digits.
+    low = _count_text(float(f"{span.low:.2g}"))
+    high = _count_text(float(f"{span.high:.2g}"))
     mean = _count_text(span.mean)
     return mean if low == high else f"{mean} ({low}-{high})"
 

@@ -83,7 +83,10 @@ class Machine:
 
 def same_gpu(one: str, other: str) -> bool:
     """Return whether two names are of one GPU: `A100` is `NVIDIA A100-SXM4-80GB`."""
-    first, second = (
-        set(re.findall(r"[a-z0-9]+", n.lower())) - _BRANDS for n in (one, other)
-    )
+    first = _words_of(one)
+    second = _words_of(other)
     return bool(first and second) and (first <= second or second <= first)
+
+
+def _words_of(name: str) -> set[str]:
+    return set(re.findall(r"[a-z0-9]+", name.lower())) - _BRANDS

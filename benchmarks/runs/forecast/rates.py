@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
@@ -41,8 +41,6 @@ _MOST_POOLED = 5
 _MOST_RECORDS = 5000
 """Runs beside the planned one that are looked at, the latest ones; of these, runs whose
 records of one stage are taken together; records of one stage and run that are read."""
-_LOADING = (LOADS, TAKEOVERS)
-"""Of workers in new processes, and in those that have hosted another stage."""
 _SAME = ("kind", "identity", "weights", "settings")
 """What stages of an earlier version have in common with today's."""
 _USED = ("input_tokens", "output_tokens", "images", "cost", "disk_bytes")
@@ -110,13 +108,11 @@ class Batches:
     @classmethod
     def pool(cls, parts: Iterable[Batches]) -> Batches:
         """Return the batches of several runs together."""
-        records, seconds, usage = zip(
-            *((p.records, p.seconds, p.usage) for p in parts), strict=True
-        )
+        parts = list(parts)
         return cls(
-            records=np.concatenate(records),
-            seconds=np.concatenate(seconds),
-            usage=_sums(usage),
+            records=np.concatenate([part.records for part in parts]),
+            seconds=np.concatenate([part.seconds for part in parts]),
+            usage=_sums(part.usage for part in parts),
         )
 
     def predict(self, new: float) -> FigureRange | None:
@@ -202,7 +198,10 @@ class MeasuredRun:
         return None if share is None else float(share)
 
     def loads(self, spec: StageSpec, name: str) -> list[float]:
-        """Return seconds until workers were ready, by a name of `_LOADING`."""
+        """Return seconds until workers were ready, `LOADS` or `TAKEOVERS`.
+
+        Those are of workers in new processes, and in ones that have hosted another stage.
+        """
         times = self.entry(TIMING).get(name) or {}
         return times.get(self.folder_of(spec)) or []
 
@@ -210,15 +209,15 @@ class MeasuredRun:
         """Return the stage's folder: of its digest, or of its settings in old versions."""
         stages = self.entry("stages")
         name, _, digest = spec.folder.rpartition("-")
+        for folder in stages:
+            if folder.endswith(f"-{digest}"):
+                return folder
         facts = stage_facts(spec)
-        exact = [folder for folder in stages if folder.endswith(f"-{digest}")]
-        alike = [
-            folder
-            for folder, recorded in stages.items()
-            if folder.rpartition("-")[0] == name
-            and all(recorded.get(n) == facts[n] for n in _SAME)
-        ]
-        return next(iter(exact + alike), None)
+        for folder, recorded in stages.items():
+            same_name = folder.rpartition("-")[0] == name
+            if same_name and all(recorded.get(fact) == facts[fact] for fact in _SAME):
+                return folder
+        return None
 
     def batches(self, spec: StageSpec) -> Batches | None:
         """Return the batches of a stage, without failed records; None without any."""
@@ -235,22 +234,11 @@ def _batches_in(root: AnyPath, folder: str) -> Batches | None:
     Records of one batch have the same time and the same share of its seconds. A first
     batch that is much slower than the others was warming up, and is left out.
     """
-    digest = folder[folder.rindex("-") :]
-    tables = []
-    size = 0
-    read = 0
-    folders = [f for f in stage_folders(root) if f.name.endswith(digest)]
-    for part in chain.from_iterable(map(parts_in, folders)):
-        if read < _MOST_RECORDS:
-            try:
-                tables.append(read_part(part, ["outcome", "seconds", "at", "usage"]))
-            except (StoreError, OSError):
-                continue
-            read = read + len(tables[-1])
-            size = size + part.stat().st_size
-    table = pa.concat_tables(tables) if tables else None
-    done = table and table.filter(pc.not_equal(table["outcome"], "failed"))
-    if not done:
+    table, size = _read_records(root, folder)
+    if table is None:
+        return None
+    done = table.filter(pc.not_equal(table["outcome"], "failed"))
+    if not len(done):
         return None
     groups = done.group_by(["at", "seconds"]).aggregate([([], "count_all")]).sort_by("at")
     records = groups["count_all"].to_numpy().astype(float)
@@ -259,9 +247,32 @@ def _batches_in(root: AnyPath, folder: str) -> Batches | None:
     first = int(len(each) > 2 and each[0] > 1.5 * each[1:].max())
     share = float(records[first:].sum() / len(done))
     usage = _sums(map(json.loads, done["usage"].fill_null("{}").to_pylist()))
-    usage["disk_bytes"] = size * len(done) / read
+    usage["disk_bytes"] = size * len(done) / len(table)
     scaled = {name: amount * share for name, amount in usage.items() if name in _USED}
     return Batches(records=records[first:], seconds=seconds[first:], usage=scaled)
+
+
+def _read_records(root: AnyPath, folder: str) -> tuple[pa.Table | None, int]:
+    """Return the first records of a stage and the size of their parts in bytes.
+
+    Parts that cannot be read are passed over; None where none can.
+    """
+    digest = folder[folder.rindex("-") :]
+    folders = [f for f in stage_folders(root) if f.name.endswith(digest)]
+    tables = []
+    records = 0
+    size = 0
+    for part in chain.from_iterable(map(parts_in, folders)):
+        if records >= _MOST_RECORDS:
+            break
+        try:
+            table = read_part(part, ["outcome", "seconds", "at", "usage"])
+        except (StoreError, OSError):
+            continue
+        tables.append(table)
+        records += len(table)
+        size += part.stat().st_size
+    return (pa.concat_tables(tables) if tables else None), size
 
 
 def _sums(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
@@ -283,6 +294,42 @@ def _is_much(share: float | None) -> bool:
     return share is not None and share >= _MOST_OTHER
 
 
+def _load_times(runs: Iterable[MeasuredRun], spec: StageSpec, name: str) -> list[float]:
+    """Return the seconds until workers were ready, of all runs together."""
+    seconds: list[float] = []
+    for run in runs:
+        seconds += run.loads(spec, name)
+    return seconds
+
+
+def _first_batches(
+    runs: Iterable[MeasuredRun], spec: StageSpec
+) -> Iterator[tuple[str, Batches]]:
+    """Yield name and batches of the first `_MOST_POOLED` runs that have batches.
+
+    Runs after these are not read.
+    """
+    found = 0
+    for run in runs:
+        batches = run.batches(spec)
+        if batches is None:
+            continue
+        yield run.root.name, batches
+        found += 1
+        if found == _MOST_POOLED:
+            return
+
+
+def _usage_of_one(runs: Iterable[MeasuredRun], spec: StageSpec) -> dict[str, FigureRange]:
+    """Return what a record of a stage used on average; empty without batches."""
+    parts = [batches for _, batches in _first_batches(runs, spec)]
+    if not parts:
+        return {}
+    pool = Batches.pool(parts)
+    records = pool.records.sum()
+    return {name: FigureRange.exact(used / records) for name, used in pool.usage.items()}
+
+
 # ------------------------------------------------------------------------------ sources
 
 
@@ -300,10 +347,10 @@ class Sources:
     def at(cls, root: AnyPath, machine: Machine, address: str | None = None) -> Sources:
         """Return the sources for a run at `root`."""
         # Of a bucket, whose folders are slow to list, only the run itself.
-        folders = [root.parent] if isinstance(root, Path) else []
-        manifests = [
-            m for f in folders for m in f.glob("*/manifest.json") if m.parent != root
-        ]
+        manifests: list[Path] = []
+        if isinstance(root, Path):
+            every = root.parent.glob("*/manifest.json")
+            manifests = [manifest for manifest in every if manifest.parent != root]
         latest = sorted(manifests, key=lambda m: m.stat().st_mtime, reverse=True)
         return cls(
             machine=machine,
@@ -320,8 +367,8 @@ class Sources:
     def rates(self, spec: StageSpec, new: float) -> StageRates:
         """Return what is known of a stage that is to make `new` records."""
         candidates = (
-            self._measured(self.own, spec, new, Origin.OWN),
-            self._measured(self.beside, spec, new, Origin.BESIDE),
+            self._rates_of(self.own, spec, new, Origin.OWN),
+            self._rates_of(self.beside, spec, new, Origin.BESIDE),
             StageRates.prior(spec, self.machine),
         )
         timed = next((c for c in candidates if c.seconds is not None), StageRates())
@@ -333,29 +380,25 @@ class Sources:
             usage=next((c.usage for c in candidates if c.usage), {}),
         )
 
-    def _measured(
+    def _rates_of(
         self, runs: Sequence[MeasuredRun], spec: StageSpec, new: float, origin: Origin
     ) -> StageRates:
         """Return usage from all runs, and times from those on hardware of the same kind."""
         alike = [run for run in runs if self._is_alike(run, spec)]
-        new_s, other_s = ([s for r in alike for s in r.loads(spec, n)] for n in _LOADING)
+        load_s = _load_times(alike, spec, LOADS)
+        takeover_s = _load_times(alike, spec, TAKEOVERS)
         rates = StageRates(
-            load_s=FigureRange.over(new_s or other_s),
-            takeover_s=FigureRange.over(other_s or new_s),
+            load_s=FigureRange.over(load_s or takeover_s),
+            takeover_s=FigureRange.over(takeover_s or load_s),
+            usage=_usage_of_one(runs, spec),
         )
-        measured = (b for run in runs if (b := run.batches(spec)))
-        if pooled := list(islice(measured, _MOST_POOLED)):
-            known = Batches.pool(pooled)
-            each = {n: used / known.records.sum() for n, used in known.usage.items()}
-            exact = {name: FigureRange.exact(used) for name, used in each.items()}
-            rates = replace(rates, usage=exact)
         shares = {run: run.other_work(spec) for run in alike if run.batches(spec)}
-        best = next(iter(_by_other_work(shares)), [])
-        named = ((r.root.name, b) for r in best if (b := r.batches(spec)))
-        timed = dict(islice(named, _MOST_POOLED))
-        other = max((s for r in best if (s := shares[r]) is not None), default=None)
-        if not timed:
+        groups = _by_other_work(shares)
+        if not groups:
             return rates
+        best = groups[0]
+        told = [share for share in map(shares.get, best) if share is not None]
+        timed = dict(_first_batches(best, spec))
         first, *others = timed
         together = Batches.pool(timed.values())
         more = f" and {len(others)} more" if others else ""
@@ -363,7 +406,7 @@ class Sources:
             rates,
             seconds=together.predict(new / max(spec.placement.batch_size, 1)),
             origin=origin,
-            other_work=other,
+            other_work=max(told, default=None),
             detail=f"{together.records.sum():,.0f} records of {first}{more}",
         )
 
@@ -385,12 +428,12 @@ class Sources:
 
         Of the run itself where it is known, else of those beside it, else a prior.
         """
-        alike = (
-            run
+        own = [run.overhead_s for run in self.own]
+        beside = [
+            run.overhead_s
             for run in self.beside
             if run.address == self.address and run.machine.runs_like(self.machine, 0.0)
-        )
-        own, beside = ([r.overhead_s for r in runs] for runs in (self.own, alike))
+        ]
         return FigureRange.over(own) or FigureRange.over(beside) or PROCESS_S
 
     def images(self, system: str) -> float | None:
@@ -398,7 +441,7 @@ class Sources:
         known = (run.entry(IMAGES).get(system) for run in self.runs)
         return next((float(n) for n in known if n is not None), None)
 
-    def judged(self, spec: StageSpec) -> float | None:
+    def records_per_document(self, spec: StageSpec) -> float | None:
         """Return records of a scorer's stage for one document; None where no run knows."""
         for run in self.runs:
             if run.documents and (batches := run.batches(spec)) is not None:

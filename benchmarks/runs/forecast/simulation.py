@@ -131,15 +131,14 @@ class _Expected:
         own = next((s for s in self.plan.systems if s.name == system), None)
         if own is None:
             return _ALL
-        drawing = (s for other in self.plan.systems for s in other.stages[1:])
-        if any(spec.digest == stage.digest for stage in drawing):
+        if any(spec.digest in _digests(s.stages[1:]) for s in self.plan.systems):
             if system not in self._images:
-                self._images[system] = self._draw(own)
+                self._images[system] = self._share_of_images(own)
             return self._images[system]
-        scorers = [r for r in self.plan.scorers if spec.digest in _digests(r.stages)]
-        return self._judged(spec, own, scorers) if scorers else _ALL
+        scorers = [s for s in self.plan.scorers if spec.digest in _digests(s.stages)]
+        return self._share_of_scores(spec, own, scorers) if scorers else _ALL
 
-    def _draw(self, system: System) -> Share:
+    def _share_of_images(self, system: System) -> Share:
         """Return the share of the images that answers may hold."""
         tries = 1 if system.review is None else system.review.tries
         redrawn = (1 + tries) / (2 * tries)
@@ -158,9 +157,11 @@ class _Expected:
         ground = _ground_of_images(system, asking)
         return Share(images / most * redrawn, f"{ground}{again}")
 
-    def _judged(self, spec: StageSpec, system: System, scorers: Sequence[Scorer]) -> Share:
+    def _share_of_scores(
+        self, spec: StageSpec, system: System, scorers: Sequence[Scorer]
+    ) -> Share:
         """Return the share of a judging stage's jobs."""
-        measured = self.sources.judged(spec)
+        measured = self.sources.records_per_document(spec)
         if measured is not None:
             return Share(min(1.0, measured / sum(scorer.rounds for scorer in scorers)))
         systems = self.plan.systems
@@ -174,7 +175,8 @@ class _Expected:
             for scorer in scorers:
                 most += scorer.rounds * scorer.jobs(query, allowed)
                 if form is not None and scorer.refusal(query, form) is None:
-                    expected += scorer.jobs(query, images)  # no reply is asked for again
+                    # One round: no reply is expected to be asked for again.
+                    expected += scorer.jobs(query, images)
         return Share(expected / most, _JUDGED) if most else _ALL
 
 
@@ -219,21 +221,25 @@ def simulate(
 
     Stages that fit on no node take no time, nor does what is not known of others.
     """
-    fitting = {w.spec.digest: _most_workers(w.spec, nodes) for w in work}
-    placed = [w for w in work if fitting[w.spec.digest]]
-    jobs = max((w.jobs for w in placed), default=0.0)
-    most = max(fitting.values(), default=0)
+    workers = {w.spec.digest: _most_workers(w.spec, nodes) for w in work}
+    placed = {w.spec.digest: w for w in work if workers[w.spec.digest]}
+    jobs = max((w.jobs for w in placed.values()), default=0.0)
+    most = max(workers.values(), default=0)
     scale = max(1.0, jobs / max(_LEAST_JOBS, _JOBS_PER_WORKER * most))
-    counts = {w.spec.digest: math.ceil(w.jobs / scale) for w in placed}
-    records = {w.spec.digest: w.jobs / counts[w.spec.digest] for w in placed}
+    counts: dict[str, int] = {}
+    records: dict[str, float] = {}
+    for digest, own in placed.items():
+        counts[digest] = math.ceil(own.jobs / scale)
+        records[digest] = own.jobs / counts[digest]
     speeds = _Rates(records=records, by_stage=rates, end=end)
-    each = {w.spec.digest: w.jobs / fitting[w.spec.digest] for w in placed}
-    longest_s = max((n * speeds.seconds(d) for d, n in each.items()), default=0.0)
+    longest_s = 0.0
+    for digest, own in placed.items():
+        longest_s = max(longest_s, own.jobs / workers[digest] * speeds.seconds(digest))
     tick_s = max(1.0, _TICK * longest_s)
     world = World(nodes, speeds, make_worker=CountingWorker, tick_s=tick_s)
     # No directory of a user is looked at, whatever its name.
     with TemporaryDirectory() as nowhere, world.driver() as executor:
-        engine = _CountingEngine(executor, Path(nowhere), placed, scale, counts)
+        engine = _CountingEngine(executor, Path(nowhere), [*placed.values()], scale, counts)
         engine.run()
         seconds = world.now
         world.pass_time(1.0)  # until the hosts have ended
@@ -241,7 +247,7 @@ def simulate(
         seconds=seconds,
         gpu_seconds=world.gpu_seconds,
         workers=engine.workers,
-        unplaced=[w.spec.name for w in work if w not in placed],
+        unplaced=[w.spec.name for w in work if w.spec.digest not in placed],
     )
 
 
@@ -286,9 +292,10 @@ class _CountingEngine(Engine):
     def run(self) -> None:
         """Turn until all jobs are counted."""
         for number in range(max(self._counts.values(), default=0)):
-            for digest in (d for d, count in self._counts.items() if number < count):
-                self._outlook.open_walk()
-                self._advance(Walker(self._walk(digest, number)))
+            for digest, count in self._counts.items():
+                if number < count:
+                    self._outlook.open_walk()
+                    self._advance(Walker(self._walk(digest, number)))
         feeders = {digest: w.feeders for digest, w in self._work.items()}
         while self._waiting:
             self._note_growth(feeders)
@@ -390,4 +397,8 @@ class CountingWorker:
 
     def run_all(self, batches: Sequence[Sequence[Item]]) -> list[Receipt]:
         """Count batches."""
-        return [Receipt("done", rows={i.key: _COUNTED for i in items}) for items in batches]
+        return [_count_only(items) for items in batches]
+
+
+def _count_only(items: Sequence[Item]) -> Receipt:
+    return Receipt("done", rows={item.key: _COUNTED for item in items})

@@ -77,8 +77,10 @@ class Actor:
         return {name: SCORERS[name](text) for name in self.scorers}
 
     def _heads(self, rows: Sequence[Row]) -> list[Row]:
-        names = ("id", "system", *self.scorers)
-        return [{name: row[name] for name in names} for row in rows]
+        return [self._head(row) for row in rows]
+
+    def _head(self, row: Row) -> Row:
+        return {name: row[name] for name in ("id", "system", *self.scorers)}
 
     def _write(self, name: str, rows: Sequence[Row]) -> str:
         place = self.out / f"{name}.parquet"
@@ -150,6 +152,11 @@ def compute(
     return rows
 
 
+def mean_of(rows: Sequence[Row], scorer: str) -> float:
+    """Return the mean score."""
+    return float(sum(row[scorer] for row in rows) / len(rows))
+
+
 def main() -> None:
     """Answer and score what is missing; print as JSON what there is, and when."""
     options = options_of_command()
@@ -159,7 +166,7 @@ def main() -> None:
     if calls := calls_of(options, rows):
         rows += compute(calls, options, scorers)
     committed = time.time()
-    means = {name: sum(row[name] for row in rows) / len(rows) for name in scorers}
+    means = {name: mean_of(rows, name) for name in scorers}
     print(json.dumps({"committed": committed, "answers": len(rows), "means": means}))
 
 

@@ -98,6 +98,19 @@ def open_run(root: AnyPath, records: int) -> None:
         raise RuntimeError(f"{root} does not hold {records} records")
 
 
+def _measure(
+    step: Callable[[AnyPath, int], None],
+    root: AnyPath,
+    records: int,
+    requests: Callable[[], int],
+) -> tuple[float, int]:
+    """Return the seconds that a step takes, and the requests that it sends."""
+    before = requests()
+    began = time.perf_counter()
+    step(root, records)
+    return time.perf_counter() - began, requests() - before
+
+
 def main(words: list[str] | None = None) -> None:
     """Measure each once in a folder and in a bucket, and print and write the table."""
     script = Script(__doc__, "buckets", words)
@@ -110,17 +123,13 @@ def main(words: list[str] | None = None) -> None:
             ("folder", Path(folder)),
             ("bucket", any_path("s3://measured")),
         ):
-            for what, name, measured in (
+            for what, name, step in (
                 ("run", "run", run),
                 ("open", "run", open_run),
                 ("leave parts", "killed", leave_parts),
                 ("open, killed", "killed", open_run),
             ):
-                before = requests()
-                began = time.perf_counter()
-                measured(root / name, records)
-                seconds = time.perf_counter() - began
-                sent = requests() - before
+                seconds, sent = _measure(step, root / name, records, requests)
                 each = f"{sent / records:.4f}"
                 rows.append((what, place, f"{seconds:.2f}", f"{sent:,}", each))
     head = ("what", "where", "seconds", "requests", "requests per record")

@@ -41,7 +41,10 @@ class Script:
         command = " ".join([self._command, *self._words])
         page = markdown_page(title, [command, provenance_line(about)], [table])
         head = [column.heading for column in table.columns]
-        rows = [dict(zip(head, (c.full for c in r), strict=True)) for r in table.rows]
+        rows = []
+        for row in table.rows:
+            texts = [cell.full for cell in row]
+            rows.append(dict(zip(head, texts, strict=True)))
         console().print(table.rich)
         data = {"about": about, "rows": rows, **more}
         write_outs(self.options().out, lambda: data, lambda: page)

@@ -50,8 +50,10 @@ FAILED_EVERY = 1000
 LOOKUPS = 1000
 """Records that are asked for, in the first part and in the last."""
 KEY_DIGITS = 32
-_HEX = np.array([[ord(c) for c in f"{byte:02x}"] for byte in range(256)], np.uint8)
+_HEX = np.array([list(f"{byte:02x}".encode()) for byte in range(256)], np.uint8)
+"""The two digits of each byte."""
 _BEGAN_US = 1_767_225_600_000_000
+"""1 January 2026, in microseconds since the epoch."""
 HEAD = [
     *("records", "kind", "made in s", "disk B/record", "opened in s", "CPU s"),
     *("peak MiB", "before MiB", "B/record", "index on disk B/record", "us/lookup"),
@@ -196,8 +198,10 @@ def _keys_to_ask(records: int, part_rows: int) -> list[str]:
     last = (records - 1) // part_rows
     rows_of = {0: min(part_rows, records), last: records - last * part_rows}
     # One generator makes all keys of a part: it has to be asked for as many.
-    made = {part: keys_of(part, rows)[:LOOKUPS] for part, rows in rows_of.items()}
-    return [key for keys in made.values() for key in keys.to_pylist()]
+    keys: list[str] = []
+    for part, rows in rows_of.items():
+        keys += keys_of(part, rows)[:LOOKUPS].to_pylist()
+    return keys
 
 
 def _cpu_s() -> float:

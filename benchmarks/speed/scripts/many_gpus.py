@@ -19,7 +19,7 @@ import math
 import random
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, cycle, islice, product
 from math import inf
@@ -44,6 +44,7 @@ from plait.cluster.store import Store
 from plait.cluster.worker import TOKEN_FOLDER, Receipt, WorkerInfo
 from plait.generators.base import Kind, OutcomeName, StageSpec
 from plait.generators.document import Query, Text, Turn
+from plait.generators.system import System
 from plait.pipelines.systems import Models, chat_spec, resolve
 from plait.scorers import resolve_scorer
 
@@ -112,10 +113,8 @@ def plan_of(queries: int) -> Plan:
     samples: list[Query] = []
     for category, most in CATEGORIES.items():
         own = [s for s in task.samples if isinstance(s, Query) and s.category == category]
-        for number, sample in enumerate(islice(cycle(own), round(queries * most / total))):
-            first = Turn("user", (Text(f"Query {number}. "), *sample.turns[0].content))
-            turns = (first, *sample.turns[1:])
-            samples.append(replace(sample, id=f"{category}-{number}", turns=turns))
+        some = islice(cycle(own), round(queries * most / total))
+        samples += [_word_anew(query, number) for number, query in enumerate(some)]
     random.Random(0).shuffle(samples)
     systems = [*(f"{one}+{two}" for one, two in product(LVLMS, T2I_MODELS)), *NATIVES]
     return Plan(
@@ -127,6 +126,13 @@ def plan_of(queries: int) -> Plan:
         ],
         prompt=task.prompt,
     )
+
+
+def _word_anew(query: Query, number: int) -> Query:
+    """Return another query of the same form, whose records no other query shares."""
+    first = Turn("user", (Text(f"Query {number}. "), *query.turns[0].content))
+    turns = (first, *query.turns[1:])
+    return replace(query, id=f"{query.category}-{number}", turns=turns)
 
 
 class AnsweringWorker(CountingWorker):
@@ -145,10 +151,10 @@ class AnsweringWorker(CountingWorker):
 
     def run_all(self, batches: Sequence[Sequence[Item]]) -> list[Receipt]:
         """Answer batches."""
-        return [
-            Receipt("done", rows={item.key: self._row(item) for item in items})
-            for items in batches
-        ]
+        return [self._answer(items) for items in batches]
+
+    def _answer(self, items: Sequence[Item]) -> Receipt:
+        return Receipt("done", rows={item.key: self._row(item) for item in items})
 
     def _row(self, item: Item) -> RecordRow:
         light: tuple[Any, ...] = (self._light(item.key),)
@@ -257,17 +263,16 @@ class Cluster:
 
         world.at(world.now + self._random.expovariate(1 / STAY_S), leave)
 
-    def lost_gpus(self, until: float) -> float:
+    def absent_gpus(self, until: float) -> float:
         """Return how many GPUs were away, on average over the time `until`."""
         seconds = sum(min(AWAY_S, until - began) for began in self._absences)
         return seconds * self.size / until
 
 
-def ran(plan: Plan, gpus: int, *, coming_and_going: bool) -> Ran:
+def run_plan(plan: Plan, gpus: int, *, coming_and_going: bool) -> Ran:
     """Run a plan on so many GPUs, without systems of which a stage needs more."""
     most = min(gpus, GPUS_PER_NODE)
-    fits = [s for s in plan.systems if all(p.placement.num_gpus <= most for p in s.stages)]
-    plan = replace(plan, systems=fits)
+    plan = replace(plan, systems=[s for s in plan.systems if _widest(s) <= most])
     cluster = Cluster(gpus)
     speeds = PublishedSpeeds()
     world = World(cluster.nodes, speeds, make_worker=AnsweringWorker)
@@ -280,14 +285,9 @@ def ran(plan: Plan, gpus: int, *, coming_and_going: bool) -> Ran:
         began = time.process_time()
         scheduler.run()
         cpu_s = time.process_time() - began
-    stages = scheduler.progress().stages
-    made = {stage.name: stage.made for stage in stages}
-    for stage in stages:
-        if not stage.total == stage.made == stage.outcomes.get("done", 0):
-            raise RuntimeError(f"records were lost, doubled or failed: {stage}")
-    if scheduler.finished != {OutcomeName.DONE: len(plan)}:
-        raise RuntimeError(f"of {len(plan)} documents came {scheduler.finished}")
-    present = gpus - cluster.lost_gpus(world.now)
+    _check(scheduler, plan)
+    made = {stage.name: stage.made for stage in scheduler.progress().stages}
+    present = gpus - cluster.absent_gpus(world.now)
     return Ran(
         gpus=gpus,
         coming_and_going=coming_and_going,
@@ -300,6 +300,20 @@ def ran(plan: Plan, gpus: int, *, coming_and_going: bool) -> Ran:
         loading=speeds.gpu_s["load"] / sum(speeds.gpu_s.values()),
         cpu_ms=1000 * cpu_s / sum(made.values()),
     )
+
+
+def _widest(system: System) -> float:
+    """Return how many GPUs the largest stage of a system needs."""
+    return max((stage.placement.num_gpus for stage in system.stages), default=0.0)
+
+
+def _check(scheduler: Scheduler, plan: Plan) -> None:
+    """Raise RuntimeError where the engine did not make every record once."""
+    for stage in scheduler.progress().stages:
+        if not stage.total == stage.made == stage.outcomes.get("done", 0):
+            raise RuntimeError(f"records were lost, doubled or failed: {stage}")
+    if scheduler.finished != {OutcomeName.DONE: len(plan)}:
+        raise RuntimeError(f"of {len(plan)} documents came {scheduler.finished}")
 
 
 def ideal_s(
@@ -316,15 +330,18 @@ def ideal_s(
     windows = list(windows_of(plan, speeds))
     soon = max(window.least_s for window in windows)
 
-    def held_s(seconds: float) -> float:
-        return sum(window.held_s(seconds, speeds, made) for window in windows)
+    def is_too_short(seconds: float) -> bool:
+        needed = sum(window.gpu_seconds(seconds, speeds, made) for window in windows)
+        return needed > gpus * seconds
 
+    # The longer a run, the fewer GPU-seconds go into loading: once one is long enough, so
+    # are all longer ones, and halving finds the shortest.
     late = soon + 1.0
-    while held_s(late) > gpus * late:
+    while is_too_short(late):
         late *= 2
     while late - soon > 0.01:
         middle = (soon + late) / 2
-        if held_s(middle) > gpus * middle:
+        if is_too_short(middle):
             soon = middle
         else:
             late = middle
@@ -347,7 +364,7 @@ class Window:
         """Time for any record."""
         return self.opens_s + self.closes_s
 
-    def held_s(
+    def gpu_seconds(
         self, seconds: float, speeds: PublishedSpeeds, made: Mapping[str, int]
     ) -> float:
         """Return the least GPU-seconds that its workers take in a run of so many."""
@@ -364,10 +381,7 @@ def windows_of(plan: Plan, speeds: PublishedSpeeds) -> Iterator[Window]:
     """
     opens: dict[str, float] = {}
     closes: dict[str, float] = {}
-    scored_s = max(
-        sum(speeds.seconds(spec, "run_all", 1) for spec in scorer.stages)
-        for scorer in plan.scorers
-    )
+    scored_s = max(_one_record_s(scorer.stages, speeds) for scorer in plan.scorers)
 
     def note(spec: StageSpec, opens_s: float, closes_s: float) -> None:
         digest = spec.digest
@@ -393,6 +407,11 @@ def windows_of(plan: Plan, speeds: PublishedSpeeds) -> Iterator[Window]:
         yield Window(spec, load_s, opens[spec.digest], closes[spec.digest])
 
 
+def _one_record_s(stages: Iterable[StageSpec], speeds: PublishedSpeeds) -> float:
+    """Return how long one record of each stage takes, one after another."""
+    return sum(speeds.seconds(spec, "run_all", 1) for spec in stages)
+
+
 def loading_s(spec: StageSpec, speeds: PublishedSpeeds) -> float:
     """Return how long a new worker of a stage takes to be ready."""
     return sum(speeds.seconds(spec, name, 0) for name in ("describe", "load"))
@@ -408,21 +427,24 @@ HEAD = [
 
 def table_of(runs: Sequence[Ran]) -> ResultTable:
     """Return a row for each run."""
-    rows = [
-        [
-            str(run.gpus),
-            MOVING if run.coming_and_going else "stay",
-            *(f"{n:,}" for n in (run.queries, run.systems, run.records)),
-            f"{run.seconds / 3600:.2f}",
-            f"{run.ideal_s / 3600:.2f}",
-            f"{run.over_ideal:.3f}",
-            f"{run.loading_gpu_s / 3600:.1f}",
-            f"{run.loading:.1%}",
-            f"{run.cpu_ms:.2f}",
-        ]
-        for run in runs
-    ]
+    rows = [_row_of(run) for run in runs]
     return ResultTable.of("Virtual times, measured CPU time", HEAD, rows, list(_notes()))
+
+
+def _row_of(run: Ran) -> list[str]:
+    return [
+        str(run.gpus),
+        MOVING if run.coming_and_going else "stay",
+        f"{run.queries:,}",
+        f"{run.systems:,}",
+        f"{run.records:,}",
+        f"{run.seconds / 3600:.2f}",
+        f"{run.ideal_s / 3600:.2f}",
+        f"{run.over_ideal:.3f}",
+        f"{run.loading_gpu_s / 3600:.1f}",
+        f"{run.loading:.1%}",
+        f"{run.cpu_ms:.2f}",
+    ]
 
 
 def _notes() -> Iterator[str]:
@@ -481,7 +503,7 @@ def main(words: Sequence[str] | None = None) -> int:
     for gpus in options.gpus or QUERIES_ON:
         plan = plan_of(options.queries or QUERIES_ON.get(gpus, sum(CATEGORIES.values())))
         for nodes in options.nodes or NODES:
-            runs.append(ran(plan, gpus, coming_and_going=nodes == MOVING))
+            runs.append(run_plan(plan, gpus, coming_and_going=nodes == MOVING))
             print(runs[-1], flush=True)
     script.report("Many GPUs, simulated", table_of(runs), environment())
     if options.plot:

@@ -142,8 +142,9 @@ def measure(method: str, sleep_ms: int, batches: int) -> Timing:
 def _span(root: Path) -> tuple[float, float, int]:
     """Return start of the first batch, end of the last commit, number of records."""
     parts = root.glob("stages/*/part-*.parquet")
-    tables = (pq.read_table(part, columns=["key", "notes", "at"]) for part in parts)
-    rows = [row for table in tables for row in table.to_pylist()]
+    rows: list[dict[str, Any]] = []
+    for part in parts:
+        rows += pq.read_table(part, columns=["key", "notes", "at"]).to_pylist()
     began = min(json.loads(row["notes"])["began"] for row in rows)
     return began, max(r["at"] for r in rows) / 1e6, len({r["key"] for r in rows})
 

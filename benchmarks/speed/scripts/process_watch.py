@@ -1,6 +1,6 @@
 """What a command uses, told apart by what its processes are: CPU time, memory, part files.
 
-    measured, watch, printed = watched(["plait", "run", ...], cwd=folder, parts=out)
+    measured, watch, printed = run_watched(["plait", "run", ...], cwd=folder, parts=out)
 
 A command is the driver; its descendants are workers, Ray's own processes (GCS, raylet,
 agents, monitors) and others. All are read from /proc five times a second, so a process that

@@ -41,7 +41,9 @@ STEPS = ("write", "open", "one answer", "tables", "page")
 
 def samples_of(queries: int) -> list[Query]:
     """Make queries of about 400 characters, in the proportions of MMIE's categories."""
-    names = [name for name, n in CATEGORIES.items() for _ in range(n // 100)]
+    names: list[str] = []
+    for name, count in CATEGORIES.items():
+        names += [name] * (count // 100)
     made = []
     for i in range(queries):
         category = names[i % len(names)]
@@ -190,10 +192,10 @@ def main(words: list[str] | None = None) -> None:
 
 
 def _measure(step: str, root: Path, sizes: tuple[int, int, int]) -> list[str]:
-    names = ("--queries", "--systems", "--scorers")
-    asked = [word for name, n in zip(names, sizes, strict=True) for word in (name, str(n))]
+    queries, systems, scorers = sizes
     module = "plait.benchmarks.speed.scripts.reading"
-    command = [sys.executable, "-m", module, "--step", step, "--root", str(root), *asked]
+    command = [sys.executable, "-m", module, "--step", step, "--root", str(root)]
+    command += [f"--queries={queries}", f"--systems={systems}", f"--scorers={scorers}"]
     began = time.monotonic()
     process = subprocess.Popen(command)
     _, status, used = os.wait4(process.pid, 0)

@@ -92,7 +92,8 @@ def run(name: str, words: str, out: Path) -> int:
 def summary(out: Path, names: Sequence[str]) -> str:
     """Repeat the main table of each page that is in a folder."""
     parts = ["# Measured speeds", ABOUT]
-    for page in (out / f"{name}.md" for name in names):
+    for name in names:
+        page = out / f"{name}.md"
         if page.exists():
             parts += [f"## [{page.stem}]({page.name})", _first_table(page.read_text())]
     others = sorted(p.stem for p in out.glob("*.md") if p.stem not in (*names, "summary"))

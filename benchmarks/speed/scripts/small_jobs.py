@@ -32,6 +32,7 @@ from plait.benchmarks.results.table import ResultTable
 from plait.benchmarks.runs.run_data import RunData
 from plait.benchmarks.speed.scripts.common import CpuClock, Script
 from plait.benchmarks.tasks.mmie.reader import SAMPLE
+from plait.benchmarks.tasks.published import TaskSet
 from plait.benchmarks.tasks.task_set import load
 from plait.cluster.loading import load_stage
 from plait.cluster.manifest import CHECKOUT, environment
@@ -40,6 +41,7 @@ from plait.cluster.walks import drive
 from plait.generators.base import Result
 from plait.generators.document import (
     Document,
+    Image,
     ImageRequest,
     Query,
     Request,
@@ -87,36 +89,58 @@ def write_queries(folder: Path, queries: int) -> Path:
 def careful(data: Path, out: Path) -> None:
     """Answer the queries in `data` with every pairing, score the answers, write them."""
     task = load(str(data))
+    queries = [query for query in task.samples if isinstance(query, Query)]
+    texts = _texts(task, queries)
+    images = _images(task, queries, texts)
     answers = Answers()
-    samples = [s for s in task.samples if isinstance(s, Query)]
-    seed_of = Repetition(task.prompt).seed_at
-    for lvlm in LVLMS:
-        write = load_stage(lvlm_spec(lvlm, TINY))
-        for sample in samples:
-            asked = with_blobs(Request(task.prompt(sample, "text")), with_bytes)
-            if isinstance(written := write([asked])[0], Result):
-                answers["texts", lvlm, sample.id] = written.value.text
-    images = {}
-    for t2i in T2I_MODELS:
-        draw = load_stage(t2i_spec(t2i, TINY))
-        for lvlm, sample in product(LVLMS, (s for s in samples if s.wants_images)):
-            if (text := answers.get(("texts", lvlm, sample.id))) is not None:
-                request = ImageRequest(prompt=text.strip(), seed=seed_of(sample, 0))
-                if isinstance(drawn := draw([request])[0], Result):
-                    images[lvlm, t2i, sample.id] = drawn.value.encoded()
+    for (lvlm, query_id), text in texts.items():
+        answers["texts", lvlm, query_id] = text
     scorer = ClipScorer.of("clipscore", "tiny", {})
     embed = load_stage(scorer.stage)
-    asked_by_id = {s.id: s for s in samples}
-    for names, image in images.items():
-        document = Document((Text(answers["texts", names[0], names[2]]), image))
-        judged = drive(
-            scorer.judge(asked_by_id[names[2]], document),
+    queries_by_id = {query.id: query for query in queries}
+    for (lvlm, t2i, query_id), image in images.items():
+        document = Document((Text(texts[lvlm, query_id]), image))
+        score = drive(
+            scorer.judge(queries_by_id[query_id], document),
             lambda jobs: embed([job.input for job in jobs]),
         )
-        if isinstance(judged, Result):
-            answers["scores", *names] = judged.value.value
-            answers["images", *names] = np.asarray(decode(image.read()))
+        if isinstance(score, Result):
+            answers["scores", lvlm, t2i, query_id] = score.value.value
+            answers["images", lvlm, t2i, query_id] = np.asarray(decode(image.read()))
     out.write_bytes(pickle.dumps(answers))
+
+
+def _texts(task: TaskSet, queries: Sequence[Query]) -> dict[tuple[str, str], str]:
+    """Return the answers of each LVLM, by its name and the query."""
+    texts = {}
+    for lvlm in LVLMS:
+        write = load_stage(lvlm_spec(lvlm, TINY))
+        for query in queries:
+            request = with_blobs(Request(task.prompt(query, "text")), with_bytes)
+            outcome = write([request])[0]
+            if isinstance(outcome, Result):
+                texts[lvlm, query.id] = outcome.value.text
+    return texts
+
+
+def _images(
+    task: TaskSet, queries: Sequence[Query], texts: Mapping[tuple[str, str], str]
+) -> dict[tuple[str, str, str], Image]:
+    """Return what each T2I model draws of each text, by LVLM, T2I model and query."""
+    images = {}
+    seed_of = Repetition(task.prompt).seed_at
+    wanting = [query for query in queries if query.wants_images]
+    for t2i in T2I_MODELS:
+        draw = load_stage(t2i_spec(t2i, TINY))
+        for lvlm, query in product(LVLMS, wanting):
+            text = texts.get((lvlm, query.id))
+            if text is None:
+                continue
+            request = ImageRequest(prompt=text.strip(), seed=seed_of(query, 0))
+            outcome = draw([request])[0]
+            if isinstance(outcome, Result):
+                images[lvlm, t2i, query.id] = outcome.value.encoded()
+    return images
 
 
 def answers_of_run(root: Path) -> Answers:
@@ -189,10 +213,10 @@ def table_of(
 ) -> ResultTable:
     """Return one row per variant: medians, and ratios to the script round by round."""
     cells = []
-    first = times["careful"]
+    first_walls, first_cpus = zip(*times["careful"], strict=True)
     agreed = ", ".join(f"{n:,} of {m:,} {kind}" for kind, (n, m) in equal.items())
     for variant, own in times.items():
-        (walls, cpus), pairs = zip(*own, strict=True), list(zip(own, first, strict=True))
+        walls, cpus = zip(*own, strict=True)
         cells.append(
             [
                 str(queries),
@@ -200,13 +224,20 @@ def table_of(
                 f"{median(walls):.1f}",
                 f"{min(walls):.1f}-{max(walls):.1f}",
                 f"{median(cpus):.1f}",
-                *(f"{median(a[i] / b[i] for a, b in pairs):.2f}" for i in (0, 1)),
+                f"{_median_ratio(walls, first_walls):.2f}",
+                f"{_median_ratio(cpus, first_cpus):.2f}",
                 agreed if variant == "plait" else "-",
             ]
         )
     title = "4 LVLMs x 4 T2I models, tiny weights, CLIPScore"
     notes = ["equal: same text, pixels within 2 grey levels, scores within 0.01"]
-    return ResultTable.of(f"{title}; median of {len(first)}", HEAD, cells, notes)
+    rounds = len(first_walls)
+    return ResultTable.of(f"{title}; median of {rounds}", HEAD, cells, notes)
+
+
+def _median_ratio(own: Sequence[float], first: Sequence[float]) -> float:
+    """Return the median of the ratios of each round."""
+    return median(one / other for one, other in zip(own, first, strict=True))
 
 
 def main(words: Sequence[str] | None = None) -> int:

@@ -72,7 +72,7 @@ def test_a_run_of_another_version_is_read_by_its_own_digests(tmp_path: Path) -> 
     assert draft is not None
     assert (draft.version, draft.digest) == (writer().version, writer().digest)
     # What would be made again is named with its reason.
-    changes = recorded.superseded(today.stages, Store(tmp_path))
+    changes = recorded.find_superseded(today.stages, Store(tmp_path))
     assert [c.records for c in changes] == [2, 2]
     assert "version 1 is now 9" in str(changes[0])
     assert "an earlier version of plait named its results differently" in str(changes[1])
@@ -86,12 +86,12 @@ def test_a_users_stage_that_is_given_seeds_now_was_not_given_any(tmp_path: Path)
         del facts["seeded"]  # as in manifests of that time
     recorded = RecordedStages(manifest)
     today = plan_of(replace(writer(), seeded=True), painter())
-    (change,) = recorded.superseded(today.stages, store)
+    (change,) = recorded.find_superseded(today.stages, store)
     assert "its inputs have seeds now" in str(change)
     systems = tuple(with_stages(s, recorded.as_recorded) for s in today.systems)
     read = evaluations(replace(today, systems=systems), store)
     assert all(isinstance(e.document, Result) for e in read)
-    assert RecordedStages(manifest_of(today)).superseded(today.stages, store) == []
+    assert RecordedStages(manifest_of(today)).find_superseded(today.stages, store) == []
 
 
 def test_nothing_is_said_of_stages_without_records_or_with_todays_key(
@@ -100,9 +100,9 @@ def test_nothing_is_said_of_stages_without_records_or_with_todays_key(
     former = plan_of(writer(), painter())
     filled(former, tmp_path, Kind.DRAFT)
     recorded = RecordedStages(manifest_of(former))
-    assert recorded.superseded(former.stages, Store(tmp_path)) == []
+    assert recorded.find_superseded(former.stages, Store(tmp_path)) == []
     today = plan_of(writer(), replace(painter(), version=9))
-    assert recorded.superseded(today.stages, Store(tmp_path)) == []
+    assert recorded.find_superseded(today.stages, Store(tmp_path)) == []
 
 
 @pytest.mark.parametrize("count", [0, 2])
@@ -133,7 +133,7 @@ def test_the_one_record_of_a_document_that_earlier_versions_made_is_read(
         walk.send([Result(score)])
     assert end.value.value.value.value == 0.5
     store: Any = SimpleNamespace(rows=lambda spec: {"k": 1} if spec == scorer.stage else {})
-    (change,) = RecordedStages(manifest).superseded([today.stage], store, [today])
+    (change,) = RecordedStages(manifest).find_superseded([today.stage], store, [today])
     assert "clipscore: 1 records (kind 'score' is now 'embed'" in str(change)
     assert reopen(tmp_path, {}, current=[name]).scorers == (today,)
 

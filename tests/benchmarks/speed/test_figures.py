@@ -106,6 +106,14 @@ def test_what_a_server_hides_is_absent_and_never_zero():
     assert {"request_throughput", "cost_per_1000_images"} <= made.absent.keys()
 
 
+def test_a_compiled_stage_whose_first_call_was_no_slower_is_not_called_uncompiled():
+    speed = Speed("batch 1", [1.0], first_batch=[0.5], warm_up=[0.5])
+    compiled = figures(speed, kind=Kind.RENDER, compiled=True).absent["compile_time"]
+    assert compiled == "the first call took no longer than the same call later"
+    uncompiled = figures(speed, kind=Kind.RENDER).absent["compile_time"]
+    assert uncompiled == "the stage is not compiled"
+
+
 def test_only_stages_that_write_text_have_token_times():
     speed = Speed("batch 1", [1.0], first_tokens=[0.1])
     draft = figures(speed, kind=Kind.DRAFT)

@@ -205,5 +205,5 @@ def test_each_request_to_a_server_is_timed_in_the_order_they_begin(monkeypatch):
         asyncio.run(EndpointClient.request(object(), 2.0))
         with pytest.raises(ConnectionError):
             asyncio.run(EndpointClient.request(object(), 3.0))
-    assert times.taken() == [2.0, 3.0]
-    assert times.taken() == []
+    assert times.take() == [2.0, 3.0]
+    assert times.take() == []
