@@ -71,7 +71,10 @@ class BertScore:
     def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Score]]:
         """One score per document; each text of a batch is read once."""
         pairs = [texts_of(given.document, given.reference) for given in inputs]
-        texts = dict.fromkeys(t for p in pairs if isinstance(p, tuple) for t in p)
+        texts: dict[str, None] = {}
+        for pair in pairs:
+            if isinstance(pair, tuple):
+                texts |= dict.fromkeys(pair)
         read = dict(zip(texts, self._read(list(texts)), strict=True)) if texts else {}
         return [
             _score(read[p[0]], read[p[1]]) if isinstance(p, tuple) else p for p in pairs

@@ -155,21 +155,21 @@ class ClipScorer(Scorer):
         """Return one for each image, and one for the text of each."""
         return 2 * images
 
-    def compared(self, query: Query, document: Document) -> Document:
+    def content_to_pair(self, query: Query, document: Document) -> Document:
         """Return the texts and images that are paired."""
         return document
 
     def walk(self, query: Query, document: Document) -> Walk[Score]:
         """Walk to the mean over the pairs with text."""
-        compared = self.compared(query, document)
+        content = self.content_to_pair(query, document)
         if self.stage.kind is Kind.SCORE:
-            return (yield from self.whole(query, compared))
-        pairs = pairs_of(compared, clean_text)
+            return (yield from self.whole(query, content))
+        pairs = pairs_of(content, clean_text)
         scored = [pair for pair in pairs if pair.text]
         if not scored:
             return Unscored(ClipScorer.no_text)
         texts = list(dict.fromkeys(pair.text for pair in scored))
-        inputs = [*map(self._asked, texts), *(alone(pair.image) for pair in scored)]
+        inputs = [*map(self._input_of, texts), *(alone(pair.image) for pair in scored)]
         made = yield from values_of([Job(self.stage, i, query.id) for i in inputs])
         if not isinstance(made, list):
             return made
@@ -181,7 +181,7 @@ class ClipScorer(Scorer):
         }
         return _score(pairs, cosines)
 
-    def _asked(self, text: str) -> Candidate:
+    def _input_of(self, text: str) -> Candidate:
         if self.long_text == "truncate":
             return alone(Text(self.prefix + text))
         return alone(Text(text), self.prefix)
@@ -213,7 +213,7 @@ class PromptClipScorer(ClipScorer):
         """It needs the text of the question."""
         return refusal_of_blank(query)
 
-    def compared(self, query: Query, document: Document) -> Document:
+    def content_to_pair(self, query: Query, document: Document) -> Document:
         """Return the text of the question with the images of the document."""
         return Document((Text(Document(query.question).text), *document.images))
 

@@ -138,10 +138,8 @@ class ImageReward:
 
     def _scores(self, pairs: Sequence[tuple[Tensor, str]]) -> list[Outcome[Score]]:
         read = self._tokenizer.encode_batch([text for _, text in pairs])
-        ids, masks = (
-            torch.tensor([getattr(r, part) for r in read], device=self._device)
-            for part in ("ids", "attention_mask")
-        )
+        ids = torch.tensor([text.ids for text in read], device=self._device)
+        masks = torch.tensor([text.attention_mask for text in read], device=self._device)
         images = torch.stack([image for image, _ in pairs]).to(self._device)
         with torch.inference_mode():
             rewards: list[float] = self._model(images, ids, masks).double().tolist()

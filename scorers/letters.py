@@ -16,6 +16,7 @@ import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from plait.scorers.judging.replies import Unreadable
 
@@ -374,24 +375,26 @@ class _Reading:
     def __init__(self, text: str) -> None:
         self.text = text
         self._boundaries = [m.end() for m in _BOUNDARY.finditer(text)]
-        lists = list(self._lists())
-        self._items = frozenset(start for one in lists for start in one)
-        self._listed = frozenset(start for one in lists if len(one) > 1 for start in one)
-        self._options = frozenset(text[start] for start in self._listed)
+        self._items: set[int] = set()
+        self._listed: set[int] = set()
+        for starts in self._lists():
+            self._items.update(starts)
+            # One item alone may be the answer itself: `C. A cow`.
+            if len(starts) > 1:
+                self._listed.update(starts)
+        self._options = {text[start] for start in self._listed}
 
     def commitments(self) -> list[_Commitment]:
         """Return what the text commits to, in its order, once for each place."""
         found: dict[int, _Commitment] = {}
-        for letters in (
-            *self._iter_after_cue(),
-            *self._lines(),
-            *self._iter_called_right(),
-        ):
+        places = chain(self._iter_after_cue(), self._lines(), self._iter_called_right())
+        for letters in places:
             said = self._commitment(letters)
             if said is not None:
                 found.setdefault(said.start, said)
         if not found:
-            return list(filter(None, map(self._commitment, self._iter_at_end())))
+            at_end = map(self._commitment, self._iter_at_end())
+            return [said for said in at_end if said is not None]
         apart: list[_Commitment] = []
         for start in sorted(found):
             if not apart or start >= apart[-1].end:

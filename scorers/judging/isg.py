@@ -199,8 +199,8 @@ class IsgJudge(QuestionsJudge[Any]):
 
     def walk(self, query: Query, document: Document) -> Walk[Score]:
         """Ask all questions of the level at once, and count the verdicts."""
-        if (known := self._known(query, document)) is not None:
-            return known
+        if (outcome := self._outcome_without_asking(query, document)) is not None:
+            return outcome
         named = _number_contents("query", query.question)
         named |= _number_contents("gen", _select(document.segments, self.mode))
         about_images = list[_Item]()
@@ -244,7 +244,9 @@ class IsgJudge(QuestionsJudge[Any]):
         rated = {a: as_number(own[0]) for a, own in told.items() if len(own) == 1}
         return value, {a: number for a, number in rated.items() if number is not None}
 
-    def _known(self, query: Query, document: Document) -> Outcome[Score] | None:
+    def _outcome_without_asking(
+        self, query: Query, document: Document
+    ) -> Outcome[Score] | None:
         if not self.official and not document.segments:
             return Unscored("the document is empty")
         floor = self._result(None)
@@ -356,7 +358,9 @@ class IsgJudge(QuestionsJudge[Any]):
             if self.official:
                 content += (Text(before), *part)
             else:
-                content += (Text(before.format()), *(pages.written(part) if part else ()))
+                content.append(Text(before.format()))
+                if part:
+                    content += pages.write(part)
         if self.official:
             content = [
                 Text(s.text.replace("\n", " ")) if isinstance(s, Text) else s
@@ -388,7 +392,11 @@ def with_prerequisites(
     for i, question in enumerate(questions):
         parts = [by_id[p] for p in question["Preliminary"] if p in by_id]
         parts.append(verdicts.get(i))
-        whole = False if False in parts else None if None in parts else True
+        whole: bool | None = True
+        if False in parts:
+            whole = False
+        elif None in parts:
+            whole = None
         by_id[question["id"]] = whole
         if whole is not None:
             found[i] = whole

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ Sets = Sequence[Sequence[Embedding]]
 
 
 def _rows(sets: Sets) -> Floats:
-    return vectors(e for own in sets for e in own)
+    return vectors(chain.from_iterable(sets))
 
 
 def _fid(queries: Sequence[str], answer: Sets, truth: Sets) -> Estimate:
@@ -119,7 +120,7 @@ def _over_pairs(queries: Sequence[str], a: Sets, b: Sets, kernel: Any) -> Floats
     First as observed, then in every draw of the bootstrap over queries.
     """
     weights = np.vstack([np.ones(len(queries)), bootstrap_weights(queries)])
-    sizes = [np.array([len(own) for own in each]) for each in (a, b)]
+    sizes = [np.array([*map(len, sets)]) for sets in (a, b)]
     starts = [np.cumsum([0, *n[:-1]]) for n in sizes]
     values = kernel(_rows(a), _rows(b))
     counts = np.outer(*sizes).astype(float)

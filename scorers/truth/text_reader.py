@@ -188,7 +188,7 @@ _ENDS = re.compile(r"[.!?;:\n]+")
 _STEP = re.compile(r"\bstep +\d+ *:")
 _WORD = re.compile(r"[^\W\d_]+|\d+|,|[^\w\s-]")
 _WORLD = {*COLOURS, *SHAPES, *SIZES, *BACKGROUNDS, "background", "shape", "corner"}
-_WORLD |= {word for place in PLACES for word in place.split()}
+_WORLD |= set(" ".join(PLACES).split())
 
 
 def sentences(text: str) -> list[tuple[str, ...]]:
@@ -196,6 +196,9 @@ def sentences(text: str) -> list[tuple[str, ...]]:
 
     A colon ends a sentence, as in `The wind blows: the red circle moves ...`.
     """
-    parts = _ENDS.split(_STEP.sub("\n", text.lower()))
-    words = (tuple(_SYNONYMS.get(w, w) for w in _WORD.findall(part)) for part in parts)
-    return [sentence for sentence in words if sentence]
+    found = []
+    for part in _ENDS.split(_STEP.sub("\n", text.lower())):
+        words = tuple(_SYNONYMS.get(word, word) for word in _WORD.findall(part))
+        if words:
+            found.append(words)
+    return found

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import fmean
 from typing import ClassVar
 
@@ -89,12 +90,13 @@ class DpgScorer(QuestionScorer):
         """
         propositions = self._propositions(query)
         known = {p.id for p in propositions}
-        if lost := {id for p in propositions for id in p.depends_on} - known:
+        parents = set(chain.from_iterable(p.depends_on for p in propositions))
+        if lost := parents - known:
             return Unscored(f"a proposition depends on {min(lost)}, which is not there")
-        said = [
-            {p.id: is_yes(record) for p, record in zip(propositions, own, strict=True)}
-            for own in images
-        ]
+        said = []
+        for records in images:
+            pairs = zip(propositions, records, strict=True)
+            said.append({p.id: is_yes(record) for p, record in pairs})
         official = self.options.mode == "official"
         zeroed = hold_in_order if official else hold_by_ancestors
         depends_on = {p.id: p.depends_on for p in propositions}
