@@ -292,7 +292,8 @@ def official_choice(text: str) -> int | None:
     found = _CHOICE.search(text)
     try:
         value = json.loads(found[1]).get("choice") if found else None
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
+        # Also of what ends the program: JSON nested too deep, a number of 5,000 digits.
         return None
     return int(value) if value in (0, 1) else None
 
