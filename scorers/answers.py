@@ -78,16 +78,9 @@ class AnswerReader:
         form = known["form"]
         truth = known["truth"]
         text = candidate.document.text
-        if form == ORDER:
-            read: Any = text
-        elif self._official:
-            read = _OFFICIAL[form](text)
-        elif not text.strip():
+        if form != ORDER and not self._official and not text.strip():
             return Unscored("the document holds no text")
-        elif form == LETTER:
-            read = find_letter(text, known["of"])
-        else:
-            read = choice(text) if form == CHOICE else moves(text)
+        read = self._read(text, known)
         if isinstance(read, Unreadable):
             return Unread(read.reason)
         parts: dict[str, Any] = {"read": read, "truth": truth}
@@ -100,6 +93,17 @@ class AnswerReader:
         elif form != ORDER:
             parts["criteria"] = {"chance": 1 / known.get("of", 2)}
         return Result(Score(value, parts))
+
+    def _read(self, text: str, known: Mapping[str, Any]) -> Any:
+        """Return what an answer says in the form of the known one, or Unreadable."""
+        form = known["form"]
+        if form == ORDER:
+            return text
+        if self._official:
+            return _OFFICIAL[form](text)
+        if form == LETTER:
+            return find_letter(text, known["of"])
+        return choice(text) if form == CHOICE else moves(text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,12 +88,12 @@ class BertScore:
         with torch.inference_mode():
             states = self._model(input_ids=ids, attention_mask=mask).last_hidden_state
             states = normalize(states.float(), dim=-1).cpu()
-        return [
-            _Read(
-                own[: len(row)], (row != row[0]) & (row != row[-1]), bool(text.overflowing)
-            )
-            for own, row, text in zip(states, rows, found, strict=True)
-        ]
+        read = []
+        for own, row, text in zip(states, rows, found, strict=True):
+            # The first and the last token are the encoder's, and not of the text.
+            counted = (row != row[0]) & (row != row[-1])
+            read.append(_Read(own[: len(row)], counted, bool(text.overflowing)))
+        return read
 
 
 def _score(own: _Read, true: _Read) -> Outcome[Score]:

@@ -91,18 +91,25 @@ def pairs_of(
     Text that `clean` leaves empty does not count: it separates no images. Several runs of
     text in a row are joined by line breaks, as in `Document.text`.
     """
-    pieces = (
-        s if isinstance(s, Image) else s.text.strip() if clean(s.text) else ""
-        for s in document.segments
-    )
-    grouped = groupby((p for p in pieces if p), key=lambda p: isinstance(p, str))
-    runs = [list(group) for _, group in grouped]
+    pieces: list[str | Image] = []
+    for segment in document.segments:
+        if isinstance(segment, Image):
+            pieces.append(segment)
+        elif clean(segment.text) and segment.text.strip():
+            pieces.append(segment.text.strip())
+    runs = [list(run) for _, run in groupby(pieces, key=lambda p: isinstance(p, str))]
     pairs: list[ImageTextPair] = []
     for i, run in enumerate(runs):
-        beside = runs[i - 1] if i else runs[1] if len(runs) > 1 else []
+        beside: list[str | Image] = []
+        if i > 0:
+            beside = runs[i - 1]
+        elif len(runs) > 1:
+            # Images that open a document have the text that follows them.
+            beside = runs[1]
         text = "\n".join(t for t in beside if isinstance(t, str))
-        images = (image for image in run if isinstance(image, Image))
-        pairs += [ImageTextPair(k, x, text) for k, x in enumerate(images, len(pairs))]
+        for piece in run:
+            if isinstance(piece, Image):
+                pairs.append(ImageTextPair(len(pairs), piece, text))
     return pairs
 
 
@@ -163,6 +170,7 @@ class ClipScorer(Scorer):
         """Walk to the mean over the pairs with text."""
         content = self.content_to_pair(query, document)
         if self.stage.kind is Kind.SCORE:
+            # A run of an earlier version, with one record for each document.
             return (yield from self.whole(query, content))
         pairs = pairs_of(content, clean_text)
         scored = [pair for pair in pairs if pair.text]
@@ -251,6 +259,7 @@ class ConsistencyScorer(Scorer):
         """Walk to the mean over pairs of images."""
         n = len(document.images)
         if self.stage.kind is Kind.SCORE:
+            # A run of an earlier version, with one record for each document.
             return (yield from self.whole(query, document))
         jobs = [Job(self.stage, alone(image), query.id) for image in document.images]
         made = yield from values_of(jobs)

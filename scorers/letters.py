@@ -31,24 +31,25 @@ _WRAPPED = re.compile(
 )
 _DEPTH = 3
 """Of commands of LaTeX, one in another, around a letter."""
+_PLAIN_FORMS = (
+    ("[\u200b-\u200f\u2060\ufeff\ufe0f]", ""),
+    ("\u2192|\u21d2|\u27a1|=>|-+>|\\\\(?:long)?rightarrow|\\\\to\\b", " \u2192 "),
+    (r"\\therefore\b|\u2234", " therefore "),
+    # In JSON that was not escaped, \b of \boxed is a backspace.
+    (r"(?:\\b|\\f|\x08|\\|\b)oxed\s*\{([^{}]*)\}", rf"{_BOX}\1{_END}"),
+    (r"<\|begin_of_box\|>(.*?)(?:<\|end_of_box\|>|\Z)", rf"{_BOX}\1{_END}"),
+    (r"<(\w*answer|final)>\s*(.*?)\s*(?:</\1>|\Z)", rf"\n{_BOX}\2{_END}\n"),
+    (r"~~.*?~~|\\[()\[\],;! ]|\\q?quad\b|\$|<\|[a-z_]+\|>|</s>", " "),
+    (r"<br\s*/?>|</?(?:p|div|li)>", "\n"),
+    (r"</?(?:b|strong|i|em|u|code|span|mark|center)\b[^<>]*>|[*`~]", ""),
+    (r"(?<![a-z0-9])_+|_+(?![a-z0-9])", ""),
+    ("[\u201c-\u201f\u300c-\u300f\u3010\u3011\u00ab\u00bb]", '"'),
+    ("[\u2018\u2019]", "'"),
+    ("[\u2010-\u2015]", "-"),
+)
+"""Patterns of mark-up, each with what stands for it in a plain text; in this order."""
 _MARKS = tuple(
-    (re.compile(mark, re.IGNORECASE | re.DOTALL), plain)
-    for mark, plain in (
-        ("[\u200b-\u200f\u2060\ufeff\ufe0f]", ""),
-        ("\u2192|\u21d2|\u27a1|=>|-+>|\\\\(?:long)?rightarrow|\\\\to\\b", " \u2192 "),
-        (r"\\therefore\b|\u2234", " therefore "),
-        # In JSON that was not escaped, \b of \boxed is a backspace.
-        (r"(?:\\b|\\f|\x08|\\|\b)oxed\s*\{([^{}]*)\}", rf"{_BOX}\1{_END}"),
-        (r"<\|begin_of_box\|>(.*?)(?:<\|end_of_box\|>|\Z)", rf"{_BOX}\1{_END}"),
-        (r"<(\w*answer|final)>\s*(.*?)\s*(?:</\1>|\Z)", rf"\n{_BOX}\2{_END}\n"),
-        (r"~~.*?~~|\\[()\[\],;! ]|\\q?quad\b|\$|<\|[a-z_]+\|>|</s>", " "),
-        (r"<br\s*/?>|</?(?:p|div|li)>", "\n"),
-        (r"</?(?:b|strong|i|em|u|code|span|mark|center)\b[^<>]*>|[*`~]", ""),
-        (r"(?<![a-z0-9])_+|_+(?![a-z0-9])", ""),
-        ("[\u201c-\u201f\u300c-\u300f\u3010\u3011\u00ab\u00bb]", '"'),
-        ("[\u2018\u2019]", "'"),
-        ("[\u2010-\u2015]", "-"),
-    )
+    (re.compile(mark, re.IGNORECASE | re.DOTALL), plain) for mark, plain in _PLAIN_FORMS
 )
 _SMALL = re.compile(
     rf"(?<![A-Za-z0-9])[(\[{_BOX}]\s*[a-z](?=\s*[)\]{_END}])"

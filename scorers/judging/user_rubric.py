@@ -333,11 +333,11 @@ def _with_scales(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return a file's content, its scale given to all criteria without one."""
     values = _scale(content, content)
     if isinstance(values.get("categories"), Mapping):
-        categories = values["categories"].items()
-        values["categories"] = {
-            name: _scale(own, content) if isinstance(own, Mapping) else own
-            for name, own in categories
-        }
+        categories = dict(values["categories"])
+        for name, own in categories.items():
+            if isinstance(own, Mapping):
+                categories[name] = _scale(own, content)
+        values["categories"] = categories
     return values
 
 

@@ -23,7 +23,9 @@ def space_out(content: Content) -> Content:
     """`content` with every segment on a line of its own."""
     lines: list[Text | Image] = []
     for i, segment in enumerate(content):
-        lines += [Text("\n"), segment] if i else [segment]
+        if i > 0:
+            lines.append(Text("\n"))
+        lines.append(segment)
     return join_texts(lines)
 
 

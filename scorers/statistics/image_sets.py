@@ -95,8 +95,9 @@ def _kid(queries: Sequence[str], answer: Sets, truth: Sets) -> Estimate:
         cubic: Floats = (x @ y.T / x.shape[1] + 1) ** 3
         return cubic
 
-    pairs = [(answer, answer), (truth, truth), (answer, truth)]
-    own_own, true_true, own_true = (_over_pairs(queries, a, b, kernel) for a, b in pairs)
+    own_own = _over_pairs(queries, answer, answer, kernel)
+    true_true = _over_pairs(queries, truth, truth, kernel)
+    own_true = _over_pairs(queries, answer, truth, kernel)
     samples = own_own + true_true - 2 * own_true
     return bootstrap_estimate(float(value), samples[1:], len(queries))
 

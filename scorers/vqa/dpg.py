@@ -102,6 +102,7 @@ class DpgScorer(QuestionScorer):
         depends_on = {p.id: p.depends_on for p in propositions}
         held = [zeroed(depends_on, own) for own in said]
         by_category: dict[str, list[bool]] = {}
+        # The released program tells categories of what is said about the last image.
         for own in said[-1:] if official else held:
             for p in propositions:
                 by_category.setdefault(p.category, []).append(own[p.id])
@@ -112,6 +113,7 @@ class DpgScorer(QuestionScorer):
     def _propositions(self, query: Query) -> list[Proposition]:
         rows = json.loads(query.metadata.get(PROPOSITIONS, "[]"))
         if self.options.mode == "official" and FIRST_ROW in query.metadata:
+            # The released program does not read the first row of the file.
             del rows[0]
         return [Proposition(id, tuple(on), about, text) for id, on, about, text in rows]
 
@@ -139,6 +141,7 @@ def hold_by_ancestors(
 ) -> dict[int, bool]:
     """Return which propositions hold with all that they depend on, however listed."""
     held = dict(said)
+    # No chain of dependence is longer than the list, whose order may be against it.
     for _ in depends_on:
         held = hold_in_order(depends_on, held)
     return held

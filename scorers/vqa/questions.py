@@ -176,15 +176,12 @@ class QuestionScorer(Scorer):
         self, query: Query, asked: Sequence[tuple[Document, Question]]
     ) -> Generator[list[Job], list[Outcome[Any]], list[AnswerRecord] | Outcome[Score]]:
         """Return the records of questions, each behind what is shown, or what has none."""
-        jobs = [
-            Job(
-                self.stage,
-                Candidate(shown, (Text(q.text),), answers=q.answers),
-                query.id,
-                f"{query.id} {digest(shown)[:12]}",
-            )
-            for shown, q in asked
-        ]
+        jobs = []
+        for shown, question in asked:
+            given = Candidate(shown, (Text(question.text),), answers=question.answers)
+            # One group for each image, so that it may be read once for all its questions.
+            group = f"{query.id} {digest(shown)[:12]}"
+            jobs.append(Job(self.stage, given, query.id, group))
         records = []
         for outcome in (yield jobs):
             if not isinstance(outcome, Result):
