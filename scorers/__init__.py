@@ -116,8 +116,9 @@ def custom_scorer(
     if direction not in DIRECTIONS:
         raise unknown(f"direction of scorer {name!r}", str(direction), DIRECTIONS)
     _check_ends(str(scale), f"scorer {name!r}")
-    others = _declared_parts(name, getattr(cls, "part_scales", ()))
-    own = PartTable.of(*(part.described(n) for n, part in weighted.items()), *others.rows)
+    others = _check_part_scales(name, getattr(cls, "part_scales", ()))
+    rows = [part.as_part_scale(criterion) for criterion, part in weighted.items()]
+    own = PartTable.of(*rows, *others.rows)
     return CustomScorer(name, stage, str(scale), direction, own_parts=own)
 
 
@@ -129,7 +130,7 @@ def _check_ends(scale: str, whose: str) -> None:
         )
 
 
-def _declared_parts(name: str, rows: Any) -> PartTable:
+def _check_part_scales(name: str, rows: Any) -> PartTable:
     if not isinstance(rows, list | tuple) or not all(map(_is_part_scale, rows)):
         raise UsageError(
             f"part_scales of scorer {name!r} must be a list of "

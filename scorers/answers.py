@@ -78,16 +78,9 @@ class AnswerReader:
         form = known["form"]
         truth = known["truth"]
         text = candidate.document.text
-        if form == ORDER:
-            read: Any = text
-        elif self._official:
-            read = _OFFICIAL[form](text)
-        elif not text.strip():
+        if form != ORDER and not self._official and not text.strip():
             return Unscored("the document holds no text")
-        elif form == LETTER:
-            read = find_letter(text, known["of"])
-        else:
-            read = choice(text) if form == CHOICE else moves(text)
+        read = self._read(text, known)
         if isinstance(read, Unreadable):
             return Unread(read.reason)
         parts: dict[str, Any] = {"read": read, "truth": truth}
@@ -100,6 +93,17 @@ class AnswerReader:
         elif form != ORDER:
             parts["criteria"] = {"chance": 1 / known.get("of", 2)}
         return Result(Score(value, parts))
+
+    def _read(self, text: str, known: Mapping[str, Any]) -> Any:
+        """Return what an answer says in the form of the known one, or Unreadable."""
+        form = known["form"]
+        if form == ORDER:
+            return text
+        if self._official:
+            return _OFFICIAL[form](text)
+        if form == LETTER:
+            return find_letter(text, known["of"])
+        return choice(text) if form == CHOICE else moves(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +296,8 @@ def official_choice(text: str) -> int | None:
     found = _CHOICE.search(text)
     try:
         value = json.loads(found[1]).get("choice") if found else None
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
+        # Also of what ends the program: JSON nested too deep, a number of 5,000 digits.
         return None
     return int(value) if value in (0, 1) else None
 

@@ -93,17 +93,17 @@ def applicability(
         for scorer, own in zip(asked, refusals, strict=True):
             if (refused := scorer.refusal(query, form)) is not None:
                 own[refused.reason] += number
-    return [
-        Applicability(
-            scorer=scorer.name,
-            answers=answers,
-            refusals=dict(own),
-            instead=_instead(scorer, planned, answers)
-            if answers and sum(own.values()) == answers
-            else (),
+    found = []
+    for scorer, own in zip(asked, refusals, strict=True):
+        instead: Sequence[str] = ()
+        if answers and sum(own.values()) == answers:
+            instead = _instead(scorer, planned, answers)
+        found.append(
+            Applicability(
+                scorer=scorer.name, answers=answers, refusals=dict(own), instead=instead
+            )
         )
-        for scorer, own in zip(asked, refusals, strict=True)
-    ]
+    return found
 
 
 def _refusals(scorer: Scorer, planned: Iterable[PlannedAnswers]) -> dict[str, int]:

@@ -71,7 +71,10 @@ class BertScore:
     def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Score]]:
         """One score per document; each text of a batch is read once."""
         pairs = [texts_of(given.document, given.reference) for given in inputs]
-        texts = dict.fromkeys(t for p in pairs if isinstance(p, tuple) for t in p)
+        texts: dict[str, None] = {}
+        for pair in pairs:
+            if isinstance(pair, tuple):
+                texts |= dict.fromkeys(pair)
         read = dict(zip(texts, self._read(list(texts)), strict=True)) if texts else {}
         return [
             _score(read[p[0]], read[p[1]]) if isinstance(p, tuple) else p for p in pairs
@@ -85,12 +88,12 @@ class BertScore:
         with torch.inference_mode():
             states = self._model(input_ids=ids, attention_mask=mask).last_hidden_state
             states = normalize(states.float(), dim=-1).cpu()
-        return [
-            _Read(
-                own[: len(row)], (row != row[0]) & (row != row[-1]), bool(text.overflowing)
-            )
-            for own, row, text in zip(states, rows, found, strict=True)
-        ]
+        read = []
+        for own, row, text in zip(states, rows, found, strict=True):
+            # The first and the last token are the encoder's, and not of the text.
+            counted = (row != row[0]) & (row != row[-1])
+            read.append(_Read(own[: len(row)], counted, bool(text.overflowing)))
+        return read
 
 
 def _score(own: _Read, true: _Read) -> Outcome[Score]:

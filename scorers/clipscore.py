@@ -91,18 +91,25 @@ def pairs_of(
     Text that `clean` leaves empty does not count: it separates no images. Several runs of
     text in a row are joined by line breaks, as in `Document.text`.
     """
-    pieces = (
-        s if isinstance(s, Image) else s.text.strip() if clean(s.text) else ""
-        for s in document.segments
-    )
-    grouped = groupby((p for p in pieces if p), key=lambda p: isinstance(p, str))
-    runs = [list(group) for _, group in grouped]
+    pieces: list[str | Image] = []
+    for segment in document.segments:
+        if isinstance(segment, Image):
+            pieces.append(segment)
+        elif clean(segment.text) and segment.text.strip():
+            pieces.append(segment.text.strip())
+    runs = [list(run) for _, run in groupby(pieces, key=lambda p: isinstance(p, str))]
     pairs: list[ImageTextPair] = []
     for i, run in enumerate(runs):
-        beside = runs[i - 1] if i else runs[1] if len(runs) > 1 else []
+        beside: list[str | Image] = []
+        if i > 0:
+            beside = runs[i - 1]
+        elif len(runs) > 1:
+            # Images that open a document have the text that follows them.
+            beside = runs[1]
         text = "\n".join(t for t in beside if isinstance(t, str))
-        images = (image for image in run if isinstance(image, Image))
-        pairs += [ImageTextPair(k, x, text) for k, x in enumerate(images, len(pairs))]
+        for piece in run:
+            if isinstance(piece, Image):
+                pairs.append(ImageTextPair(len(pairs), piece, text))
     return pairs
 
 
@@ -155,21 +162,22 @@ class ClipScorer(Scorer):
         """Return one for each image, and one for the text of each."""
         return 2 * images
 
-    def compared(self, query: Query, document: Document) -> Document:
+    def content_to_pair(self, query: Query, document: Document) -> Document:
         """Return the texts and images that are paired."""
         return document
 
     def walk(self, query: Query, document: Document) -> Walk[Score]:
         """Walk to the mean over the pairs with text."""
-        compared = self.compared(query, document)
+        content = self.content_to_pair(query, document)
         if self.stage.kind is Kind.SCORE:
-            return (yield from self.whole(query, compared))
-        pairs = pairs_of(compared, clean_text)
+            # A run of an earlier version, with one record for each document.
+            return (yield from self.whole(query, content))
+        pairs = pairs_of(content, clean_text)
         scored = [pair for pair in pairs if pair.text]
         if not scored:
             return Unscored(ClipScorer.no_text)
         texts = list(dict.fromkeys(pair.text for pair in scored))
-        inputs = [*map(self._asked, texts), *(alone(pair.image) for pair in scored)]
+        inputs = [*map(self._input_of, texts), *(alone(pair.image) for pair in scored)]
         made = yield from values_of([Job(self.stage, i, query.id) for i in inputs])
         if not isinstance(made, list):
             return made
@@ -181,7 +189,7 @@ class ClipScorer(Scorer):
         }
         return _score(pairs, cosines)
 
-    def _asked(self, text: str) -> Candidate:
+    def _input_of(self, text: str) -> Candidate:
         if self.long_text == "truncate":
             return alone(Text(self.prefix + text))
         return alone(Text(text), self.prefix)
@@ -213,7 +221,7 @@ class PromptClipScorer(ClipScorer):
         """It needs the text of the question."""
         return refusal_of_blank(query)
 
-    def compared(self, query: Query, document: Document) -> Document:
+    def content_to_pair(self, query: Query, document: Document) -> Document:
         """Return the text of the question with the images of the document."""
         return Document((Text(Document(query.question).text), *document.images))
 
@@ -251,6 +259,7 @@ class ConsistencyScorer(Scorer):
         """Walk to the mean over pairs of images."""
         n = len(document.images)
         if self.stage.kind is Kind.SCORE:
+            # A run of an earlier version, with one record for each document.
             return (yield from self.whole(query, document))
         jobs = [Job(self.stage, alone(image), query.id) for image in document.images]
         made = yield from values_of(jobs)

@@ -73,6 +73,7 @@ class RewardModel(nn.Module):
     def __init__(self, config: Any) -> None:
         super().__init__()
         self.model = empty_model("AutoModel", config)
+        # The dropout does nothing here, but the stored weights count it as a layer.
         self.rm_head = nn.Sequential(
             nn.Linear(config.text_config.hidden_size, 1024),
             nn.ReLU(),
@@ -165,15 +166,14 @@ class Hpsv3:
         with torch.inference_mode():
             outputs = self._model(inputs, self._reward).double().tolist()
         lengths = inputs["attention_mask"].sum(1).tolist()
-        return [
-            Result(
-                Score(mean, {"sigma": math.exp(spread)}),
-                {"input_tokens": length, "images": 1},
-            )
-            if math.isfinite(mean) and math.isfinite(spread)
-            else no_numbers(SCORES, self._model.model.dtype)
-            for (mean, spread), length in zip(outputs, lengths, strict=True)
-        ]
+        outcomes: list[Outcome[Score]] = []
+        for (mean, spread), length in zip(outputs, lengths, strict=True):
+            if math.isfinite(mean) and math.isfinite(spread):
+                score = Score(mean, {"sigma": math.exp(spread)})
+                outcomes.append(Result(score, {"input_tokens": length, "images": 1}))
+            else:
+                outcomes.append(no_numbers(SCORES, self._model.model.dtype))
+        return outcomes
 
 
 def _read_instruction(settings: Hpsv3Settings) -> str:

@@ -12,6 +12,7 @@ stage's only record.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -80,7 +81,9 @@ class LinearHead(nn.Module):
         layers: list[nn.Module] = []
         for i, wider in enumerate(HEAD):
             layers.append(nn.Linear(width, wider))
-            layers += [nn.Dropout()] if i < 3 else []
+            if i < 3:
+                # It does nothing here, but the stored weights count it as a layer.
+                layers.append(nn.Dropout())
             width = wider
         self.layers = nn.Sequential(*layers)
 
@@ -138,19 +141,18 @@ class ImageReward:
 
     def _scores(self, pairs: Sequence[tuple[Tensor, str]]) -> list[Outcome[Score]]:
         read = self._tokenizer.encode_batch([text for _, text in pairs])
-        ids, masks = (
-            torch.tensor([getattr(r, part) for r in read], device=self._device)
-            for part in ("ids", "attention_mask")
-        )
+        ids = torch.tensor([text.ids for text in read], device=self._device)
+        masks = torch.tensor([text.attention_mask for text in read], device=self._device)
         images = torch.stack([image for image, _ in pairs]).to(self._device)
         with torch.inference_mode():
             rewards: list[float] = self._model(images, ids, masks).double().tolist()
-        return [
-            Result(Score(reward), {"images": 1})
-            if reward == reward
-            else Failure("the reward is not a number", Fault.ERROR)
-            for reward in rewards
-        ]
+        outcomes: list[Outcome[Score]] = []
+        for reward in rewards:
+            if math.isnan(reward):
+                outcomes.append(Failure("the reward is not a number", Fault.ERROR))
+            else:
+                outcomes.append(Result(Score(reward), {"images": 1}))
+        return outcomes
 
 
 _Loaded = tuple[RewardModel, Tokenizer, int]
@@ -200,7 +202,8 @@ def word_tokenizer() -> Tokenizer:
     tokenizer = Tokenizer(WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = BertPreTokenizer()
-    cls, sep = ((name, vocabulary[name]) for name in ("[CLS]", "[SEP]"))
+    sep = ("[SEP]", vocabulary["[SEP]"])
+    cls = ("[CLS]", vocabulary["[CLS]"])
     tokenizer.post_processor = BertProcessing(sep, cls)
     return tokenizer
 
@@ -223,6 +226,7 @@ class AestheticHead:
             head = LinearHead(width)
             randomise(head, seed=HEAD_SEED, **given)
         layers = head.eval().requires_grad_(False).layers
+        # The layers are one affine function: read off at 0 and at each unit vector.
         bias = layers(torch.zeros(1, width, dtype=torch.float64))
         each = layers(torch.eye(width, dtype=torch.float64)) - bias
         self._function = torch.cat([each, bias])[:, 0].numpy()

@@ -16,6 +16,7 @@ import unicodedata
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from plait.scorers.judging.replies import Unreadable
 
@@ -30,24 +31,25 @@ _WRAPPED = re.compile(
 )
 _DEPTH = 3
 """Of commands of LaTeX, one in another, around a letter."""
+_PLAIN_FORMS = (
+    ("[\u200b-\u200f\u2060\ufeff\ufe0f]", ""),
+    ("\u2192|\u21d2|\u27a1|=>|-+>|\\\\(?:long)?rightarrow|\\\\to\\b", " \u2192 "),
+    (r"\\therefore\b|\u2234", " therefore "),
+    # In JSON that was not escaped, \b of \boxed is a backspace.
+    (r"(?:\\b|\\f|\x08|\\|\b)oxed\s*\{([^{}]*)\}", rf"{_BOX}\1{_END}"),
+    (r"<\|begin_of_box\|>(.*?)(?:<\|end_of_box\|>|\Z)", rf"{_BOX}\1{_END}"),
+    (r"<(\w*answer|final)>\s*(.*?)\s*(?:</\1>|\Z)", rf"\n{_BOX}\2{_END}\n"),
+    (r"~~.*?~~|\\[()\[\],;! ]|\\q?quad\b|\$|<\|[a-z_]+\|>|</s>", " "),
+    (r"<br\s*/?>|</?(?:p|div|li)>", "\n"),
+    (r"</?(?:b|strong|i|em|u|code|span|mark|center)\b[^<>]*>|[*`~]", ""),
+    (r"(?<![a-z0-9])_+|_+(?![a-z0-9])", ""),
+    ("[\u201c-\u201f\u300c-\u300f\u3010\u3011\u00ab\u00bb]", '"'),
+    ("[\u2018\u2019]", "'"),
+    ("[\u2010-\u2015]", "-"),
+)
+"""Patterns of mark-up, each with what stands for it in a plain text; in this order."""
 _MARKS = tuple(
-    (re.compile(mark, re.IGNORECASE | re.DOTALL), plain)
-    for mark, plain in (
-        ("[\u200b-\u200f\u2060\ufeff\ufe0f]", ""),
-        ("\u2192|\u21d2|\u27a1|=>|-+>|\\\\(?:long)?rightarrow|\\\\to\\b", " \u2192 "),
-        (r"\\therefore\b|\u2234", " therefore "),
-        # In JSON that was not escaped, \b of \boxed is a backspace.
-        (r"(?:\\b|\\f|\x08|\\|\b)oxed\s*\{([^{}]*)\}", rf"{_BOX}\1{_END}"),
-        (r"<\|begin_of_box\|>(.*?)(?:<\|end_of_box\|>|\Z)", rf"{_BOX}\1{_END}"),
-        (r"<(\w*answer|final)>\s*(.*?)\s*(?:</\1>|\Z)", rf"\n{_BOX}\2{_END}\n"),
-        (r"~~.*?~~|\\[()\[\],;! ]|\\q?quad\b|\$|<\|[a-z_]+\|>|</s>", " "),
-        (r"<br\s*/?>|</?(?:p|div|li)>", "\n"),
-        (r"</?(?:b|strong|i|em|u|code|span|mark|center)\b[^<>]*>|[*`~]", ""),
-        (r"(?<![a-z0-9])_+|_+(?![a-z0-9])", ""),
-        ("[\u201c-\u201f\u300c-\u300f\u3010\u3011\u00ab\u00bb]", '"'),
-        ("[\u2018\u2019]", "'"),
-        ("[\u2010-\u2015]", "-"),
-    )
+    (re.compile(mark, re.IGNORECASE | re.DOTALL), plain) for mark, plain in _PLAIN_FORMS
 )
 _SMALL = re.compile(
     rf"(?<![A-Za-z0-9])[(\[{_BOX}]\s*[a-z](?=\s*[)\]{_END}])"
@@ -374,24 +376,26 @@ class _Reading:
     def __init__(self, text: str) -> None:
         self.text = text
         self._boundaries = [m.end() for m in _BOUNDARY.finditer(text)]
-        lists = list(self._lists())
-        self._items = frozenset(start for one in lists for start in one)
-        self._listed = frozenset(start for one in lists if len(one) > 1 for start in one)
-        self._options = frozenset(text[start] for start in self._listed)
+        self._items: set[int] = set()
+        self._listed: set[int] = set()
+        for starts in self._lists():
+            self._items.update(starts)
+            # One item alone may be the answer itself: `C. A cow`.
+            if len(starts) > 1:
+                self._listed.update(starts)
+        self._options = {text[start] for start in self._listed}
 
     def commitments(self) -> list[_Commitment]:
         """Return what the text commits to, in its order, once for each place."""
         found: dict[int, _Commitment] = {}
-        for letters in (
-            *self._iter_after_cue(),
-            *self._lines(),
-            *self._iter_called_right(),
-        ):
+        places = chain(self._iter_after_cue(), self._lines(), self._iter_called_right())
+        for letters in places:
             said = self._commitment(letters)
             if said is not None:
                 found.setdefault(said.start, said)
         if not found:
-            return list(filter(None, map(self._commitment, self._iter_at_end())))
+            at_end = map(self._commitment, self._iter_at_end())
+            return [said for said in at_end if said is not None]
         apart: list[_Commitment] = []
         for start in sorted(found):
             if not apart or start >= apart[-1].end:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Any, Literal, NamedTuple, Self
 
 UNBOUNDED = "unbounded"
@@ -119,7 +120,7 @@ class PartTable:
         beside_criteria = isinstance(parts.get(_CRITERIA), Mapping)
         if "other" not in kinds:
             # There may be thousands of others.
-            parts = self._ruled_part(parts, beside_criteria)
+            parts = self._leave_out_others(parts, beside_criteria)
         if not parts:
             return ()
         by_kind = dict[PartKind, list[ScorePart]]((kind, []) for kind in KINDS)
@@ -138,9 +139,10 @@ class PartTable:
                     _Place((*path, key), declared.step(key), item)
                     for key, item in reversed(_items(value))
                 ]
-        return tuple(part for kind in KINDS if kind in kinds for part in by_kind[kind])
+        chosen = (by_kind[kind] for kind in KINDS if kind in kinds)
+        return tuple(chain.from_iterable(chosen))
 
-    def _ruled_part(
+    def _leave_out_others(
         self, parts: Mapping[str, Any], beside_criteria: bool
     ) -> dict[str, Any]:
         """Return the part of `parts` in which there may be others than `other` ones."""

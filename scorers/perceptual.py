@@ -30,8 +30,8 @@ from plait.scorers.ssim import (
     pixels_of,
 )
 
-LEAST = 64
 SEED = 13
+LEAST = 64
 """Pixels along a side: AlexNet takes no fewer than 63."""
 LPIPS_TAPS = {1: 64, 4: 192, 7: 384, 9: 256, 11: 256}
 """Layers of AlexNet whose outputs are compared, and their channels."""
@@ -50,7 +50,8 @@ class Perceptual(PairedImages):
 
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
         config = self.settings(**settings)
-        self._longest, self._device = config.longest_side, device_of(config.device)
+        self._longest = config.longest_side
+        self._device = device_of(config.device)
         net = getattr(torchvision.models, config.network)
         with torch.device("meta"):
             features = net(weights=None).features[: config.layers]
@@ -75,7 +76,9 @@ class Perceptual(PairedImages):
 class _Lpips(nn.Module):
     def __init__(self, features: nn.Sequential) -> None:
         super().__init__()
-        self.features, self.scaling = features, ScalingLayer()
+        self.features = features
+        self.scaling = ScalingLayer()
+        # The dropout does nothing here, but the shipped weights count it as a layer.
         heads = [NetLinLayer(n, use_dropout=True) for n in LPIPS_TAPS.values()]
         self.heads = nn.ModuleList(heads)
         names = identical(self.heads.state_dict(), "lin")
@@ -110,7 +113,8 @@ class _Dists(DISTSNetwork):  # type: ignore[misc]
         for name, values in {"mean": MEAN, "std": STD}.items():
             self.register_buffer(name, torch.tensor(values).view(1, -1, 1, 1))
         weights = in_pickle(_path_of_shipped("dists_models/weights.pt"))
-        self.alpha, self.beta = (nn.Parameter(weights[name]) for name in ("alpha", "beta"))
+        self.alpha = nn.Parameter(weights["alpha"])
+        self.beta = nn.Parameter(weights["beta"])
 
 
 class Lpips(Perceptual):

@@ -301,7 +301,8 @@ class AestheticScorer(Scorer):
         made = yield from values_of(jobs)
         if not isinstance(made, list):
             return made
-        (*weights, bias), images = vectors(made[:1])[0], directions(made[1:])
+        *weights, bias = vectors(made[:1])[0]
+        images = directions(made[1:])
         if len(weights) != images.shape[1]:
             return Failure(
                 f"the head reads embeddings of {len(weights)} numbers; the model gives "

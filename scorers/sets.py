@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from plait.generators.base import Job, NotApplicable, SetMember, Walk
@@ -91,6 +92,9 @@ class SetScorer(Scorer):
         added = {key: own for key, own in members.items() if own}
         if not added:
             return Estimate(None, reason="no query with images")
-        answer = [[e for m in own for e in m.answer] for own in added.values()]
-        truth = [[e for m in own for e in m.truth] for own in added.values()]
+        answer = []
+        truth = []
+        for own in added.values():
+            answer.append([*chain.from_iterable(member.answer for member in own)])
+            truth.append([*chain.from_iterable(member.truth for member in own)])
         return FIGURES[self.name.removeprefix("clip-")](list(added), answer, truth)

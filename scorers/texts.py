@@ -230,12 +230,13 @@ class Rouge(TextStage):
 
         found = rouge_score(text, truth, rouge_keys=tuple(ROUGE))
         names = {"precision": "precision", "recall": "recall", "f1": "fmeasure"}
-        parts: dict[str, Any] = {
-            variant: {own: float(found[f"{variant}_{name}"]) for own, name in names.items()}
-            for variant in ROUGE
-        }
-        lengths = (len(_WORD.findall(t.lower())) for t in (text, truth))
-        parts |= zip(("document_words", "reference_words"), lengths, strict=True)
+        parts: dict[str, Any] = {}
+        for variant in ROUGE:
+            parts[variant] = {
+                own: float(found[f"{variant}_{name}"]) for own, name in names.items()
+            }
+        parts["document_words"] = len(_WORD.findall(text.lower()))
+        parts["reference_words"] = len(_WORD.findall(truth.lower()))
         return Score(parts["rougeL"]["f1"], parts)
 
 

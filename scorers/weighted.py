@@ -67,7 +67,7 @@ class WeightedPart(BaseModel):
         # Of equal scales nothing is rounded.
         return worst + (value - low) * ((best - worst) / (high - low))
 
-    def described(self, name: str) -> PartScale:
+    def as_part_scale(self, name: str) -> PartScale:
         """Return what a number under `criteria` by this name is."""
         step = name.replace("~", "~0").replace("/", "~1")
         low, high = self.ends

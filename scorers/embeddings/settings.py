@@ -73,12 +73,12 @@ class PublishedClip(NamedTuple):
     params_b: float
 
 
-PUBLISHED: Mapping[str, PublishedClip] = {
-    name: PublishedClip(**about)
-    for name, about in tomllib.loads(
-        (Path(__file__).parent / "published.toml").read_text(encoding="utf-8")
-    ).items()
-}
+def _read_published_clips() -> dict[str, PublishedClip]:
+    text = Path(__file__).with_name("published.toml").read_text(encoding="utf-8")
+    return {name: PublishedClip(**about) for name, about in tomllib.loads(text).items()}
+
+
+PUBLISHED: Mapping[str, PublishedClip] = _read_published_clips()
 """By name (`architecture:tag`)."""
 _CONTEXT = 77
 

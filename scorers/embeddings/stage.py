@@ -67,8 +67,8 @@ class Embed:
         self.encoder = self.load(config, weights)
         self._decoders = ThreadPoolExecutor(config.decoders, "decode")
         sizes = config.forward_size, config.remembered
-        self._images = Memo[str, Image, Features | ImageError](self._seen, *sizes)
-        self._texts = Memo[TokenIds, TokenIds, Features](self._encode, *sizes)
+        self._images = Memo[str, Image, Features | ImageError](self._encode_images, *sizes)
+        self._texts = Memo[TokenIds, TokenIds, Features](self._encode_texts, *sizes)
 
     @staticmethod
     def load(config: Any, weights: Weights) -> Encoder:
@@ -77,11 +77,16 @@ class Embed:
 
     def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Embedding]]:
         """Return one vector per document, in order; Failure for a broken image."""
-        shown = {image.digest: image for given in inputs for image in given.document.images}
+        shown: dict[str, Image] = {}
+        for given in inputs:
+            shown |= {image.digest: image for image in given.document.images}
         images = self._images(shown)
         read = [None if given.document.images else self._read(given) for given in inputs]
-        windows = [w for text in read if text for w in text.windows]
-        texts = self._texts({window: window for window in windows})
+        windows: dict[TokenIds, TokenIds] = {}
+        for text in read:
+            if text is not None:
+                windows |= {window: window for window in text.windows}
+        texts = self._texts(windows)
         outcomes: list[Outcome[Embedding]] = []
         for given, text in zip(inputs, read, strict=True):
             if text is not None:
@@ -98,7 +103,7 @@ class Embed:
         prefix = Document(given.question).text if given.question else None
         return self.encoder.texts.read(given.document.text, prefix)
 
-    def _seen(self, images: list[Image]) -> list[Features | ImageError]:
+    def _encode_images(self, images: list[Image]) -> list[Features | ImageError]:
         pixels = list(self._decoders.map(self._pixels, images))
         readable = [p for p in pixels if isinstance(p, Tensor)]
         features = iter(self._forward(readable) if readable else ())
@@ -115,7 +120,7 @@ class Embed:
         with torch.inference_mode():
             return _plain(self.encoder.encode(batch))
 
-    def _encode(self, windows: list[TokenIds]) -> list[Features]:
+    def _encode_texts(self, windows: list[TokenIds]) -> list[Features]:
         assert self.encoder.texts is not None
         with torch.inference_mode():
             return list(_plain(self.encoder.texts.encode(windows)))

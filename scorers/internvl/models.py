@@ -125,13 +125,12 @@ class JudgeModel:
     def features(self, tiles: Tensor, at_once: int) -> Tensor:
         """The decoder's (tiles, tokens, width) for grey levels (tiles, side, side, 3)."""
         head = self.model.lm_head.weight
-        parts = [
-            self.model.get_image_features(
-                normalise(part.to(head.device)).to(head.dtype), return_dict=True
-            ).pooler_output
-            for part in torch.split(tiles, at_once)
-        ]
-        return torch.cat(parts)
+        features = []
+        for part in torch.split(tiles, at_once):
+            pixels = normalise(part.to(head.device)).to(head.dtype)
+            output = self.model.get_image_features(pixels, return_dict=True)
+            features.append(output.pooler_output)
+        return torch.cat(features)
 
     @torch.inference_mode()
     def embeddings(self, ids: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ from torch import Tensor
 
 from plait.generators.base import Failure, Skip
 from plait.generators.content import empty
-from plait.generators.document import Image, Request
+from plait.generators.document import Image, Request, Text
 from plait.generators.images import ImageError, decode
 from plait.scorers.internvl.models import JudgeModel
 from plait.scorers.internvl.settings import MmieScoreSettings
@@ -42,7 +43,7 @@ Grid = tuple[int, int]
 def grids(least: int, most: int) -> tuple[Grid, ...]:
     """Return all grids of `least` to `most` tiles, the smaller ones first."""
     sides = range(1, most + 1)
-    shapes = [(c, r) for c in sides for r in sides if least <= c * r <= most]
+    shapes = [(c, r) for c, r in product(sides, sides) if least <= c * r <= most]
     return tuple(sorted(shapes, key=math.prod))
 
 
@@ -74,8 +75,10 @@ def cut(image: Pillow.Image, grid: Grid, side: int, thumbnail: bool) -> Tensor:
     """Return the tiles of an RGB image, row by row: grey levels (tiles, side, side, 3)."""
     columns, rows = grid
     scaled = image.resize((side * columns, side * rows), Pillow.Resampling.BICUBIC)
-    corners = [(c * side, r * side) for r in range(rows) for c in range(columns)]
-    tiles = [scaled.crop((x, y, x + side, y + side)) for x, y in corners]
+    tiles = []
+    for y in range(0, side * rows, side):
+        for x in range(0, side * columns, side):
+            tiles.append(scaled.crop((x, y, x + side, y + side)))
     if len(tiles) < count(grid, thumbnail):
         tiles.append(image.resize((side, side), Pillow.Resampling.BICUBIC))
     return torch.from_numpy(np.stack([np.asarray(tile) for tile in tiles]))
@@ -132,7 +135,9 @@ class DecodedImages:
     """The images of one batch, each decoded once."""
 
     def __init__(self, requests: Iterable[Request], threads: Executor) -> None:
-        images = {image.digest: image for r in requests for image in r.images}
+        images: dict[str, Image] = {}
+        for request in requests:
+            images |= {image.digest: image for image in request.images}
         self._decoded = {d: threads.submit(decode, image) for d, image in images.items()}
 
     def __call__(self, image: Image) -> Pillow.Image:
@@ -171,7 +176,10 @@ class PromptWriter:
         self, request: Request, decoded: DecodedImages
     ) -> JudgePrompt | Skip | Failure:
         """Return the prompt of a request, or why there is none."""
-        content = [s for t in request.turns if t.role != "system" for s in t.content]
+        content: list[Text | Image] = []
+        for turn in request.turns:
+            if turn.role != "system":
+                content += turn.content
         if failure := empty(content):
             return failure
         try:
@@ -193,15 +201,25 @@ class PromptWriter:
         if budget.reply < 1:
             return Skip(self._too_long(budget))
         spelled = find_spelled_controls(request.turns, judge.tokenizer.names)
-        # Each image's token is there once for every token of its tiles.
-        tiles = iter(budget.tiles)
-        token = self._image_id
-        counts = (next(tiles) * judge.tile_tokens if i == token else 1 for i in ids)
-        all_ids = tuple(i for i, n in zip(ids, counts, strict=True) for _ in range(n))
-        images = request.images
         return JudgePrompt(
-            all_ids, images, sizes, budget, text_for_people(parts), tuple(spelled)
+            ids=self._repeat_image_tokens(ids, budget.tiles),
+            images=request.images,
+            sizes=sizes,
+            budget=budget,
+            shown=text_for_people(parts),
+            spelled=tuple(spelled),
         )
+
+    def _repeat_image_tokens(
+        self, ids: Iterable[int], tiles: Iterable[int]
+    ) -> tuple[int, ...]:
+        """Return ids with each image's token once for every token of its tiles."""
+        left = iter(tiles)
+        repeated: list[int] = []
+        for i in ids:
+            times = next(left) * self._judge.tile_tokens if i == self._image_id else 1
+            repeated += [i] * times
+        return tuple(repeated)
 
     def _too_long(self, budget: Budget) -> str:
         images = self._judge.tile_tokens * sum(budget.tiles)

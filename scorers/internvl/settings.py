@@ -69,7 +69,7 @@ class MmieScoreSettings(ModelSettings):
     """Threads that decode images and cut them."""
 
     @model_validator(mode="after")
-    def _ordered(self) -> "MmieScoreSettings":
+    def _check_tiles(self) -> "MmieScoreSettings":
         if self.min_tiles > self.max_tiles:
             raise ValueError(
                 f"min_tiles {self.min_tiles} exceeds max_tiles {self.max_tiles}"

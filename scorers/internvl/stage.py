@@ -14,7 +14,7 @@ from plait.generators.content import answer_all
 from plait.generators.decoding.sampling import NO_NUMBERS, read_tokens
 from plait.generators.decoding.streams import Stream, Streams
 from plait.generators.decoding.texts import TextTrack, TextWriter
-from plait.generators.document import Draft, Request, Text
+from plait.generators.document import Draft, Image, Request, Text
 from plait.generators.overflow import SCORES, no_numbers
 from plait.scorers.internvl.models import JudgeModel, load
 from plait.scorers.internvl.prompts import (
@@ -34,17 +34,17 @@ def replies(
     """Return replies to prompts of embeddings (positions, width), all decoded together."""
     streams = Streams(judge.decoder, judge.positions)
 
-    def opened(records: list[int]) -> list[Stream]:
+    def open_streams(records: list[int]) -> list[Stream]:
         return _open_streams(judge, streams, [prompts[record] for record in records])
 
     def best(states: Tensor, records: list[int]) -> list[int]:
         logits = judge.logits(states)
         return read_tokens(logits.argmax(dim=-1), logits)
 
-    def embedded(tokens: list[int]) -> Tensor:
+    def embed(tokens: list[int]) -> Tensor:
         return judge.embeddings(torch.tensor(tokens))
 
-    return TextWriter(streams, opened, best, embedded, {end})(limits)
+    return TextWriter(streams, open_streams, best, embed, {end})(limits)
 
 
 def _open_streams(
@@ -121,11 +121,10 @@ class MmieScore:
     def _features(
         self, prompts: Iterable[JudgePrompt], decoded: DecodedImages
     ) -> GridFeatures:
-        images = {
-            (image.digest, grid): image
-            for prompt in prompts
-            for image, grid in zip(prompt.images, prompt.budget.grids, strict=True)
-        }
+        images: dict[tuple[str, Grid], Image] = {}
+        for prompt in prompts:
+            for image, grid in zip(prompt.images, prompt.budget.grids, strict=True):
+                images[image.digest, grid] = image
         side = self.judge.tile_side
         thumbnail = self.settings.thumbnail
         if not images:

@@ -84,8 +84,14 @@ def text_for_people(parts: Iterable[PromptPart]) -> str:
 
 def find_spelled_controls(turns: Iterable[Turn], names: Iterable[str]) -> list[str]:
     """Names of control tokens that texts spell out; they are read letter by letter."""
-    texts = [s.text for t in turns for s in t.content if isinstance(s, Text)]
-    return [n for n in (*names, PLACEHOLDER) if any(n in text for text in texts)]
+    texts: list[str] = []
+    for turn in turns:
+        texts += [s.text for s in turn.content if isinstance(s, Text)]
+
+    def is_spelled(name: str) -> bool:
+        return any(name in text for text in texts)
+
+    return list(filter(is_spelled, (*names, PLACEHOLDER)))
 
 
 _REMEMBERED_TEXTS = 512
@@ -116,11 +122,12 @@ class PhiTokenizer(LlamaTokenizer):
         named += [config.get("pad_token"), *config.get("additional_special_tokens", ())]
         self._special = frozenset(_name(token) for token in named if token)
         """Names of tokens with a special role, which decoding omits."""
-        ends = (("bos_token", "add_bos_token", True), ("eos_token", "add_eos_token", False))
-        self._first, self._last = (
-            [self._id(_name(config.get(key, default)))] if config.get(flag, on) else []
-            for (key, flag, on), default in zip(ends, ("<s>", "</s>"), strict=True)
-        )
+        self._first: list[int] = []
+        if config.get("add_bos_token", True):
+            self._first.append(self._id(_name(config.get("bos_token", "<s>"))))
+        self._last: list[int] = []
+        if config.get("add_eos_token", False):
+            self._last.append(self._id(_name(config.get("eos_token", "</s>"))))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -168,11 +175,11 @@ class PhiTokenizer(LlamaTokenizer):
         for is_added, group in groupby(known, lambda i: i in self._name_of):
             if is_added:
                 texts += [self._name_of[i] for i in group]
-            elif text := self._spelled(group):
+            elif text := self._text_of(group):
                 texts.append(text)
         return " ".join(texts)
 
-    def _spelled(self, ids: Iterable[int]) -> str:
+    def _text_of(self, ids: Iterable[int]) -> str:
         pieces = [self.pieces.processor.id_to_piece(i) for i in ids]
         # The space before the first word is the tokenizer's own.
         pieces[0] = pieces[0].removeprefix(_SPACE)
@@ -224,7 +231,9 @@ def toy_pieces() -> bytes:
     It spells a rubric in about as many pieces as a published one.
     """
     pairs = [" ".join(pair) for pair in itertools.product(WORDS, WORDS[::7])]
-    rubrics = [line for r in OWN.values() for line in r.template.splitlines() if line]
+    rubrics: list[str] = []
+    for rubric in OWN.values():
+        rubrics += [line for line in rubric.template.splitlines() if line]
     texts = pairs + _REPEATS * rubrics
     return train_pieces(texts, _PIECES, hard_vocab_limit=False)
 

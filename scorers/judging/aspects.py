@@ -14,7 +14,7 @@ import io
 import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count, zip_longest
+from itertools import count
 from typing import Any, ClassVar
 
 from plait.generators.base import (
@@ -148,8 +148,8 @@ class AspectsJudge(QuestionsJudge[Scores]):
         else:
             pages = Pages(self.max_images)
             fields = {
-                "question": pages.written(query.question),
-                "answer": pages.written(document.segments),
+                "question": pages.write(query.question),
+                "answer": pages.write(document.segments),
             }
             content = fill(f"INPUT:\n{{question}}\nOUTPUT:\n{{answer}}{_ENDING}", fields)
         turns = Turn("system", (Text(self.wording),)), Turn("user", content)
@@ -170,8 +170,8 @@ class AspectsJudge(QuestionsJudge[Scores]):
         self, query: Query, document: Document
     ) -> Generator[list[Job], list[Outcome[Any]], Content | Failure]:
         """`main_evaluate_output_directory`, which leaves out what is no JPEG."""
-        contents = (query.question, document.segments)
-        images = dict.fromkeys(s for c in contents for s in c if isinstance(s, Image))
+        # Each once, however often it is shown.
+        images = dict.fromkeys((*Document(query.question).images, *document.images))
         jobs = [Job(SQUEEZED, ImageRequest(context=(image,)), query.id) for image in images]
         squeezed = dict(zip(images, (yield jobs) if jobs else [], strict=True))
         if failed := [o for o in squeezed.values() if isinstance(o, Failure)]:
@@ -179,10 +179,13 @@ class AspectsJudge(QuestionsJudge[Scores]):
         kept: dict[Text | Image, Image] = {
             i: o.value for i, o in squeezed.items() if isinstance(o, Result)
         }
-        question, answer = (
-            tuple(kept.get(s, s) for s in c if isinstance(s, Text) or s in kept)
-            for c in contents
-        )
+
+        def squeeze(content: Content) -> Content:
+            shown = (s for s in content if isinstance(s, Text) or s in kept)
+            return tuple(kept.get(s, s) for s in shown)
+
+        question = squeeze(query.question)
+        answer = squeeze(document.segments)
         numbers = count()
         return (
             *section(question, numbers, "INPUT: ", "INPUT: ", "INPUT: "),
@@ -208,11 +211,15 @@ def section(
         text = items.pop()[0] if items and items[-1][1] is None else ""
         number = next(numbers)
         items.append((f"{text} <IMG_{number}></IMG_{number}>", segment))
-    texts = [text for text, _ in items] or [""]
-    texts[0] = f"{head}{texts[0]}" if texts[0] else blank if items else none
+    if not items:
+        return (Text(none),)
+    text, image = items[0]
+    items[0] = (f"{head}{text}" if text else blank, image)
     segments: list[Text | Image] = []
-    for text, image in zip_longest(texts, (image for _, image in items)):
-        segments += [Text(text)] if image is None else [Text(text), image]
+    for text, image in items:
+        segments.append(Text(text))
+        if image is not None:
+            segments.append(image)
     return tuple(segments)
 
 
@@ -248,16 +255,20 @@ class Squeezed:
 
 def aspects(reply: str) -> Scores | Unreadable:
     """Return the seven scores that a reply states."""
-    readings = {name: {_score(v) for v in statements_of(reply, name)} for name in ASPECTS}
-    scores = {
-        name: score
-        for name, own in readings.items()
-        if len(own) == 1 and (score := next(iter(own))) is not None
-    }
-    missing = [name for name in ASPECTS if name not in scores]
+    scores: Scores = {}
+    missing = []
+    several = []
+    for name in ASPECTS:
+        readings = {_score(value) for value in statements_of(reply, name)}
+        score = readings.pop() if len(readings) == 1 else None
+        if score is not None:
+            scores[name] = score
+            continue
+        missing.append(name)
+        if len(readings) > 1:
+            several.append(name)
     if not missing:
         return scores
-    several = [name for name in missing if len(readings[name]) > 1]
     detail = f"several scores are stated for {', '.join(several)}" if several else ""
     # As in `read_key`: the reason is that from when nothing but JSON was read.
     plain = json_object(reply)
@@ -280,13 +291,13 @@ def _missing_in_json(content: Mapping[str, Any]) -> list[str]:
     told = content.get("scores", content)
     told = told if isinstance(told, dict) else {}
     stated = {n: v.get("Score") if isinstance(v, dict) else v for n, v in told.items()}
-    return [
-        name
-        for name in ASPECTS
-        if not isinstance(value := stated.get(name), int | float)
-        or isinstance(value, bool)
-        or not 0 <= value <= ASPECT_TOP
-    ]
+    return [name for name in ASPECTS if not _is_plain_score(stated.get(name))]
+
+
+def _is_plain_score(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return 0 <= value <= ASPECT_TOP
 
 
 def official_aspects(reply: str) -> Scores | Unreadable:

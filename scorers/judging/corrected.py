@@ -49,8 +49,8 @@ class Corrected:
             return rubric
         pages = Pages(self.max_images)
         fields = {
-            "question": pages.written(query.question),
-            "answer": pages.written(document.segments),
+            "question": pages.write(query.question),
+            "answer": pages.write(document.segments),
             "gt_answer": pages.truth(query.reference),
         }
         content = fill(rubric.template, fields)
@@ -73,7 +73,7 @@ class Pages:
     left_out: int = 0
     neutralised: list[str] = field(default_factory=list)
 
-    def written(self, content: Content) -> Content:
+    def write(self, content: Content) -> Content:
         """Return each segment on lines of its own, each image behind its number."""
         segments: list[Text | Image] = []
         for segment in content:
@@ -99,8 +99,8 @@ class Pages:
     def _neutral(self, text: str) -> str:
         """`text` with a space in placeholders and a backslash before headings."""
 
-        def broken(match: re.Match[str]) -> str:
+        def neutralise(match: re.Match[str]) -> str:
             self.neutralised.append(match.group())
-            return f"< {tag}" if (tag := match["tag"]) else f"\\{match['heading']}"
+            return f"< {match['tag']}" if match["tag"] else f"\\{match['heading']}"
 
-        return _CONTROL.sub(broken, text)
+        return _CONTROL.sub(neutralise, text)

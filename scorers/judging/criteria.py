@@ -82,7 +82,10 @@ def criteria_of(query: Query) -> tuple[tuple[About, str], ...]:
         lists[about].append(text)
     if not any(lists.values()) and query.criteria:
         lists[WHOLE] = [query.criteria]
-    return tuple((about, text) for about, texts in lists.items() for text in texts)
+    criteria: list[tuple[About, str]] = []
+    for about, texts in lists.items():
+        criteria += [(about, text) for text in texts]
+    return tuple(criteria)
 
 
 def _own_criteria(query: Query) -> Iterator[tuple[About, str]]:
@@ -208,8 +211,8 @@ class CriteriaJudge(QuestionsJudge[bool]):
             document.images if closed and about == "image" else document.segments
         )
         fields = {
-            "question": pages.written(query.question),
-            "answer": pages.written(shown),
+            "question": pages.write(query.question),
+            "answer": pages.write(shown),
             "criterion": (Text(criterion),),
         }
         return (Turn("user", fill(self.wording.of(about, closed), fields)),)

@@ -199,20 +199,14 @@ class IsgJudge(QuestionsJudge[Any]):
 
     def walk(self, query: Query, document: Document) -> Walk[Score]:
         """Ask all questions of the level at once, and count the verdicts."""
-        if (known := self._known(query, document)) is not None:
-            return known
+        if (outcome := self._outcome_without_asking(query, document)) is not None:
+            return outcome
         named = _number_contents("query", query.question)
         named |= _number_contents("gen", _select(document.segments, self.mode))
-        about_images = list[_Item]()
-        about_blocks = list[_Item]()
+        about_images: list[_Item] = []
         if (self.level == "image" or self.official) and self._holds(query, document):
-            # `evaluate_image` looks for the ids of prerequisites among the placeholders,
-            # where they never are, and takes every question with one for a no.
-            about_images = [
-                q
-                for q in _questions(query, IMAGE)
-                if q["image"] in named and not (self.official and q["Preliminary"])
-            ]
+            about_images = self._questions_about_images(query, named)
+        about_blocks: list[_Item] = []
         if self.level == "block":
             about_blocks = [q for q in _questions(query, BLOCK) if {*_ends(q)} <= {*named}]
         asked = [self._about_image(q, named) for q in about_images]
@@ -226,8 +220,17 @@ class IsgJudge(QuestionsJudge[Any]):
             if reason := next(iter(replies.reasons.values()), None):
                 return Unread(f"a reply cannot be read: {reason}")
             texts = [replies.values[i] for i in range(len(asked))]
-            return self._as_released(query, texts[: len(about_images)], texts)
-        return self._ask_corrected(about_images or about_blocks, replies)
+            return self._score_as_released(query, texts[: len(about_images)], texts)
+        return self._score(about_images or about_blocks, replies)
+
+    def _questions_about_images(self, query: Query, named: _Named) -> list[_Item]:
+        """Return the questions whose image is there."""
+        questions = [q for q in _questions(query, IMAGE) if q["image"] in named]
+        if self.official:
+            # `evaluate_image` looks for the ids of prerequisites among the placeholders,
+            # where they never are, and takes every question with one for a no.
+            questions = [q for q in questions if not q["Preliminary"]]
+        return questions
 
     def read_reply(self, reply: str) -> Any:
         """Return the verdict; in official mode the reply itself."""
@@ -244,7 +247,9 @@ class IsgJudge(QuestionsJudge[Any]):
         rated = {a: as_number(own[0]) for a, own in told.items() if len(own) == 1}
         return value, {a: number for a, number in rated.items() if number is not None}
 
-    def _known(self, query: Query, document: Document) -> Outcome[Score] | None:
+    def _outcome_without_asking(
+        self, query: Query, document: Document
+    ) -> Outcome[Score] | None:
         if not self.official and not document.segments:
             return Unscored("the document is empty")
         floor = self._result(None)
@@ -269,7 +274,7 @@ class IsgJudge(QuestionsJudge[Any]):
 
     # -------------------------------------------------------------------------- counting
 
-    def _as_released(
+    def _score_as_released(
         self, query: Query, about_images: Sequence[str], replies: Sequence[str]
     ) -> Outcome[Score]:
         """`analyze_data`; a reply about an image that ends an item ends all its levels."""
@@ -290,9 +295,7 @@ class IsgJudge(QuestionsJudge[Any]):
             return Unread(f"the released summary ends at the reply {own[0][:200]!r}")
         return self._result(value)
 
-    def _ask_corrected(
-        self, asked: Sequence[_Item], replies: Readings[Any]
-    ) -> Outcome[Score]:
+    def _score(self, asked: Sequence[_Item], replies: Readings[Any]) -> Outcome[Score]:
         verdicts = dict(replies.values)
         if self.level == "holistic":
             if not verdicts:
@@ -354,15 +357,19 @@ class IsgJudge(QuestionsJudge[Any]):
         content = list[Text | Image]()
         for before, part in zip(self.wording.whole, (*shown, ()), strict=True):
             if self.official:
+                # It is not formatted there, so that doubled braces stay.
                 content += (Text(before), *part)
             else:
-                content += (Text(before.format()), *(pages.written(part) if part else ()))
+                content.append(Text(before.format()))
+                if part:
+                    content += pages.write(part)
         if self.official:
-            content = [
-                Text(s.text.replace("\n", " ")) if isinstance(s, Text) else s
-                for s in content
-            ]
+            content = [_on_one_line(segment) for segment in content]
         return Question.of("whole", tuple(content))
+
+
+def _on_one_line(segment: Text | Image) -> Text | Image:
+    return Text(segment.text.replace("\n", " ")) if isinstance(segment, Text) else segment
 
 
 def _questions(query: Query, key: str) -> list[_Item]:
@@ -388,7 +395,11 @@ def with_prerequisites(
     for i, question in enumerate(questions):
         parts = [by_id[p] for p in question["Preliminary"] if p in by_id]
         parts.append(verdicts.get(i))
-        whole = False if False in parts else None if None in parts else True
+        whole: bool | None = True
+        if False in parts:
+            whole = False
+        elif None in parts:
+            whole = None
         by_id[question["id"]] = whole
         if whole is not None:
             found[i] = whole

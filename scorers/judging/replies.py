@@ -177,10 +177,10 @@ _ON_SCALE = [str(i) for i in range(TOP + 1)]
 
 def _sum(values: list[int | None]) -> int | None:
     """Criteria less the penalty, which comes last; None without criteria."""
-    if len(values) < 2 or None in values:
+    known = [value for value in values if value is not None]
+    if len(values) < 2 or len(known) < len(values):
         return None
-    *criteria, penalty = (v for v in values if v is not None)
-    return max(0, sum(criteria) - penalty)
+    return max(0, sum(known[:-1]) - known[-1])
 
 
 def _verdict(values: list[str]) -> int | None:

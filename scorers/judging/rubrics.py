@@ -63,9 +63,13 @@ def _own(category: str, wording: Mapping[str, Any]) -> Rubric:
     own = wording["categories"][category]
     names = tuple(own["criteria"])
     lines = [(name, wording["criteria"][name]) for name in names]
-    # Solutions of problems alone are graded against a truth, and convey no emotions.
-    penalty, truth = (None, _TRUTH) if category == "MSR" else (_PENALTY, "")
-    if penalty:
+    penalty = None
+    truth = ""
+    if category == "MSR":
+        # Solutions of problems alone are graded against a truth, and convey no emotions.
+        truth = _TRUTH
+    else:
+        penalty = _PENALTY
         lines.append((f"{penalty} (penalty)", wording["penalty"]))
     form = _form(names, penalty)
     about = "\n".join(f"{i}. {name}: {text}" for i, (name, text) in enumerate(lines, 1))

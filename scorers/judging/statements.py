@@ -138,35 +138,58 @@ def _form_lines(text: str, names: Sequence[str]) -> list[_Line]:
     """Return headings, verdicts, and statements of the score, in their order."""
     lines = list(_table_verdicts(text, names))
     for name in names:
-        lines += [
-            _Line(m.start(), m.end(), m["value"], name)
-            for pattern in _lines_of(name)
-            for m in pattern.finditer(text)
-            if not _DOUBTED.match(text, m.end())
-        ]
-    matches = list(_SCORE.finditer(text))
-    scores = [
-        _Line(m.start(), m.end(), _score_value(m), SCORE)
-        for m in matches
-        if not any(_DOUBTED.match(m[note] or "") for note in ("before", "after"))
-    ]
-    for said in _sentences(text):
-        if not any(m.start() <= said.end <= m.end() for m in matches):
-            scores.append(said)
+        lines += _verdicts_of(text, name)
+    scores = _scores(text)
     sections = _sections(text, names, lines)
     lines += _section_verdicts(text, sections, scores)
     lines += [_Line(m.start(), m.end(), "", _HEADING) for m in _VERDICTS.finditer(text)]
-    held = [s for s in sections if any(s.start < score.end <= s.end for score in scores)]
-    if len(sections) == len(names) and held == sections[-1:]:
+    lines += _scores_of_all(text, scores, sections, len(names))
+    return sorted(lines, key=lambda line: line.start)
+
+
+def _verdicts_of(text: str, name: str) -> list[_Line]:
+    """Return the verdicts on one criterion that are written in a line with its name."""
+    lines = []
+    for pattern in _lines_of(name):
+        for match in pattern.finditer(text):
+            if not _DOUBTED.match(text, match.end()):
+                lines.append(_Line(match.start(), match.end(), match["value"], name))
+    return lines
+
+
+def _scores(text: str) -> list[_Line]:
+    """Return the scores in lines of their own, then those in sentences elsewhere."""
+    matches = list(_SCORE.finditer(text))
+    scores = []
+    for match in matches:
+        notes = (match["before"], match["after"])
+        if not any(_DOUBTED.match(note or "") for note in notes):
+            scores.append(_Line(match.start(), match.end(), _score_value(match), SCORE))
+    for said in _sentences(text):
+        # A line of the form that is doubted does not come back as a sentence.
+        if not any(match.start() <= said.end <= match.end() for match in matches):
+            scores.append(said)
+    return scores
+
+
+def _scores_of_all(
+    text: str, scores: Sequence[_Line], sections: Sequence[_Line], criteria: int
+) -> list[_Line]:
+    """Return the scores that are not those of the criterion whose section holds them."""
+    with_score = [s for s in sections if _holds_any(s, scores)]
+    if len(sections) == criteria and with_score == sections[-1:]:
         # A score below all criteria, of which none has one of its own.
         sections = []
-    lines += [
-        score
-        for score in scores
-        if _OF_ALL.search(text, score.start, score.end)
-        or not any(section.start < score.end <= section.end for section in sections)
-    ]
-    return sorted(lines, key=lambda line: line.start)
+    found = []
+    for score in scores:
+        in_section = any(_holds_any(section, [score]) for section in sections)
+        if not in_section or _OF_ALL.search(text, score.start, score.end):
+            found.append(score)
+    return found
+
+
+def _holds_any(section: Statement, scores: Sequence[Statement]) -> bool:
+    return any(section.start < score.end <= section.end for score in scores)
 
 
 def _own_lines(text: str, lines: Sequence[_Line]) -> list[_Line]:
@@ -176,6 +199,10 @@ def _own_lines(text: str, lines: Sequence[_Line]) -> list[_Line]:
     before or after a block is said of all of it.
     """
     quoted = [q for q in quotations(text) if "\n" in text[q.start : q.end]]
+
+    def is_quoted(line: _Line) -> bool:
+        return any(q.start < line.start < q.end for q in quoted)
+
     own: list[_Line] = []
     before = 0
     for block in _blocks(text, lines):
@@ -185,7 +212,7 @@ def _own_lines(text: str, lines: Sequence[_Line]) -> list[_Line]:
         if not introduced and not takes_back(first_line(text[end:])):
             own += block
         before = end
-    return [s for s in own if not any(q.start < s.start < q.end for q in quoted)]
+    return [line for line in own if not is_quoted(line)]
 
 
 def _blocks(text: str, lines: Sequence[_Line]) -> Iterator[list[_Line]]:
@@ -259,17 +286,11 @@ def _sections(
     The last ends where a paragraph after it states a score. A score in a section is that
     of the criterion, unless it says that it is of all.
     """
-    patterns = {
-        name: re.compile(rf"{_LISTED}{_name_pattern(name)}.*", _FLAGS) for name in names
-    }
-    starts = sorted(
-        (
-            _Line(m.start(), m.end(), "", name)
-            for name, pattern in patterns.items()
-            for m in pattern.finditer(text)
-        ),
-        key=lambda line: line.start,
-    )
+    starts: list[_Line] = []
+    for name in dict.fromkeys(names):
+        title = re.compile(rf"{_LISTED}{_name_pattern(name)}.*", _FLAGS)
+        starts += [_Line(m.start(), m.end(), "", name) for m in title.finditer(text)]
+    starts.sort(key=lambda line: line.start)
     sections: list[_Line] = []
     for i, line in enumerate(starts):
         if any(line.start <= verdict.start <= line.end for verdict in verdicts):
@@ -319,14 +340,24 @@ def _table_verdicts(text: str, names: Sequence[str]) -> Iterator[_Line]:
         if name is None:
             column = titled[0] if len(titled) == 1 else column
             continue
-        start = bare.index(name.casefold()) + 1
-        numbers = {i: m["value"] for i, c in enumerate(cells) if (m := _CELL.fullmatch(c))}
-        own = {i: value for i, value in numbers.items() if i >= start}
-        value = own.get(column, "") if column is not None and len(own) > 1 else ""
-        if len(own) == 1:
-            value = next(iter(own.values()))
+        numbers = _numbers(cells, bare.index(name.casefold()) + 1)
+        value = ""
+        if len(numbers) == 1:
+            (value,) = numbers.values()
+        elif column is not None:
+            value = numbers.get(column, "")
         if value:
             yield _Line(row.start(), row.end(), value, name)
+
+
+def _numbers(cells: Sequence[str], start: int) -> dict[int, str]:
+    """Return the numbers that fill a cell from `start` on, by the cell's place."""
+    numbers = {}
+    for i, cell in enumerate(cells):
+        match = _CELL.fullmatch(cell)
+        if match and i >= start:
+            numbers[i] = match["value"]
+    return numbers
 
 
 # ------------------------------------------------------------ sentences and structured data

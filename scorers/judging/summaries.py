@@ -35,7 +35,9 @@ def averages(scores: Iterable[tuple[str, float]]) -> Averages:
         return float(np.round(np.mean(values), 3)) if values else None
 
     pairs = list(scores)
-    kinds = {k: average([s for id, s in pairs if kind_of(id) == k]) for k in KINDS}
+    kinds = {}
+    for kind in KINDS:
+        kinds[kind] = average([score for id, score in pairs if kind_of(id) == kind])
     return Averages(len(pairs), average([score for _, score in pairs]), kinds)
 
 

@@ -124,14 +124,14 @@ class UserExaminer:
             {
                 _NAMED: c.name,
                 _REASON: example.reasons.get(c.name, ""),
-                _SCORE: c.written(example.scores[c.name]),
+                _SCORE: c.in_reply(example.scores[c.name]),
             }
             for c in criteria
         ]
         return json.dumps({_LISTED: rows}, ensure_ascii=False)
 
-    def wanted(self, question: Question) -> str:
-        """Return what is to be replied, for follow-up questions."""
+    def ask_for_form(self, question: Question) -> str:
+        """Return the sentence of a follow-up question that says how to reply."""
         kind = "line for each criterion" if self.rubric.reply == "text" else "JSON object"
         form = self._form(question.criteria)
         return f"Reply with one {kind} and nothing else, in this form:\n{form}"
@@ -180,14 +180,14 @@ def _case(
     given = _kinds(case.answer.segments, "answer-text" in show, "answer-images" in show)
     if {"question", "question-images"} & {*show}:
         yield Text(_WORDS["question"])
-        yield from pages.written(asked)
+        yield from pages.write(asked)
     if "reference" in show:
         yield Text(_WORDS["reference"])
         known = case.reference.segments if case.reference else (Text(UNKNOWN),)
-        yield from pages.written(known)
+        yield from pages.write(known)
     if {"answer-text", "answer-images"} & {*show}:
         yield Text(_WORDS["answer"])
-        yield from pages.written(given)
+        yield from pages.write(given)
 
 
 def _kinds(content: Content, texts: bool, images: bool) -> Content:

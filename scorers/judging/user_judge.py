@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from plait.generators.base import (
@@ -59,16 +60,17 @@ class UserRubricJudge(ChatJudge):
     @property
     def part_scales(self) -> PartTable:
         """The scales of the rubric's criteria."""
-        return self._table(c.described(c.name) for c in self.rubric.criteria)
+        return self._table(c.as_part_scale(c.name) for c in self.rubric.criteria)
 
     def parts_of(
         self, judged: Score | Unread, kinds: Collection[PartKind] = KINDS
     ) -> tuple[ScorePart, ...]:
         """Return the numbers that a score was made of, also by criteria of its query."""
         named: Mapping[str, str] = judged.parts.get("scales", {})
-        of_query = (WeightedPart(scale=scale).described(n) for n, scale in named.items())
-        own = (c.described(c.name) for c in self.rubric.criteria)
-        table = self._table([*own, *of_query])
+        rows = [c.as_part_scale(c.name) for c in self.rubric.criteria]
+        for name, scale in named.items():
+            rows.append(WeightedPart(scale=scale).as_part_scale(name))
+        table = self._table(rows)
         return table.read(judged.parts, self.unit, self.scale, kinds)
 
     def _table(self, criteria: Iterable[PartScale]) -> PartTable:
@@ -117,7 +119,9 @@ class UserRubricJudge(ChatJudge):
             examiner.ask(own, one, query, document, shown)
             for one, shown in zip(asked, pages, strict=True)
         ]
-        replies = yield from self.asked(query, questions, examiner.read, examiner.wanted)
+        replies = yield from self.asked(
+            query, questions, examiner.read, examiner.ask_for_form
+        )
         if not isinstance(replies, Readings):
             return replies
         return self._score(questions, replies, pages)
@@ -125,7 +129,9 @@ class UserRubricJudge(ChatJudge):
     def _score(
         self, questions: Sequence[Question], replies: Readings[Verdicts], pages: list[Pages]
     ) -> Outcome[Score]:
-        asked = {c.name: c for question in questions for c in question.criteria}
+        asked: dict[str, Criterion] = {}
+        for question in questions:
+            asked |= {c.name: c for c in question.criteria}
         own = [c.name for c in self.rubric.criteria]
         # In the order of the file, whatever is asked about together.
         criteria = [*(asked.pop(name) for name in own if name in asked), *asked.values()]
@@ -150,7 +156,7 @@ class UserRubricJudge(ChatJudge):
             "attempts": max(attempts for _, attempts in replies.last.values()),
             "images": sum(shown.shown for shown in pages),
             "images_left_out": sum(shown.left_out for shown in pages),
-            "neutralised": [text for shown in pages for text in shown.neutralised],
+            "neutralised": [*chain.from_iterable(shown.neutralised for shown in pages)],
         }
         parts = {name: part for name, part in parts.items() if part not in ({}, [])}
         if replies.reasons:

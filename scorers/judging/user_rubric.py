@@ -96,7 +96,7 @@ class Criterion(WeightedPart):
         number = as_number(said, int(high))
         return number if number is not None and low <= number <= high else None
 
-    def written(self, value: float) -> str | float:
+    def in_reply(self, value: float) -> str | float:
         """Return a value as the judge is to write it."""
         if self.is_yes_no:
             return "yes" if value else "no"
@@ -223,8 +223,10 @@ class ReadRubric:
     @cached_property
     def criteria(self) -> tuple[Criterion, ...]:
         """All criteria of the file, each name once."""
-        all_ = (c for one in (self.usual, *self.categories.values()) for c in one.criteria)
-        return tuple({criterion.name: criterion for criterion in all_}.values())
+        by_name: dict[str, Criterion] = {}
+        for rubric in (self.usual, *self.categories.values()):
+            by_name |= {criterion.name: criterion for criterion in rubric.criteria}
+        return tuple(by_name.values())
 
     def of(self, query: Query) -> CategoryRubric | None:
         """Return what is asked about a query; None where nothing is."""
@@ -310,7 +312,9 @@ def read_user_rubric(text: RubricText) -> ReadRubric:
         name: _category(text, rubric, own, ("categories", name))
         for name, own in rubric.categories.items()
     }
-    parts = [c for one in (usual, *categories.values()) for c in one.criteria]
+    parts = [*usual.criteria]
+    for category in categories.values():
+        parts += category.criteria
     if (own := rubric.query_criteria) is not None:
         parts.append(Criterion(name=QUERY_CRITERIA, question="-", scale=own.scale))
     return ReadRubric(
@@ -329,11 +333,11 @@ def _with_scales(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return a file's content, its scale given to all criteria without one."""
     values = _scale(content, content)
     if isinstance(values.get("categories"), Mapping):
-        categories = values["categories"].items()
-        values["categories"] = {
-            name: _scale(own, content) if isinstance(own, Mapping) else own
-            for name, own in categories
-        }
+        categories = dict(values["categories"])
+        for name, own in categories.items():
+            if isinstance(own, Mapping):
+                categories[name] = _scale(own, content)
+        values["categories"] = categories
     return values
 
 
@@ -422,14 +426,17 @@ def _category(
 ) -> CategoryRubric:
     """Return what is asked about a category, or with None about all others."""
     said = own or rubric
-    holder, at = (rubric, ()) if said.criteria is None else (said, place)
+    holder = said
+    if said.criteria is None:
+        holder = rubric
+        place = ()
     criteria = {criterion.name: criterion for criterion in holder.criteria or ()}
     examples = []
     for number, example in enumerate(holder.examples or ()):
         try:
             examples.append(_example(text, example, criteria))
         except PlaitError as error:
-            where = (*at, "examples", number)
+            where = (*place, "examples", number)
             raise UsageError(text.locate(where, str(error))) from None
     return CategoryRubric(
         task=(said.task or rubric.task or WORDING["users"]["task"]).strip(),

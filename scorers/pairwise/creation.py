@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from plait.generators.buckets import AnyPath
 from plait.generators.content import fill, join_texts
@@ -93,6 +94,7 @@ class Creation(Pairwise):
             "second": whole(second),
             "truth": as_content(truth),
         }
+        # The user's copy of the released prompts names them otherwise.
         fields |= {released: fields[ours] for released, ours in _RELEASED.items()}
         return (Turn("user", join_texts((*before, *fill(template, fields)))),)
 
@@ -129,6 +131,14 @@ POINTS = 50
 LEVELS = {"much_better": 2, "better": 1, "tie": 0, "worse": -1, "much_worse": -2}
 
 
+class _Factuality(NamedTuple):
+    """The scores of visual factuality that one reply gives, out of 10."""
+
+    second: float
+    """Of the pair's second system."""
+    first: float
+
+
 def official_rewards(games: Sequence[Game]) -> dict[str, Estimate]:
     """Return means over judgements, as `merge_dual` of creation.py pools the two orders.
 
@@ -136,9 +146,14 @@ def official_rewards(games: Sequence[Game]) -> dict[str, Estimate]:
     ZeroDivisionError, has no value.
     """
     verdicts = _all_preferences(games)
-    own, other = ([pair[i] for g in games for pair in _marks(g)] for i in (0, 1))
+    own: list[float] = []
+    other: list[float] = []
+    for game in games:
+        for scores in _factuality(game):
+            own.append(scores.second)
+            other.append(scores.first)
     replies = count_games(games, "factuality")
-    replies_expected = sum(2 for g in games if g.judgement is not None)
+    replies_expected = 2 * sum(g.judgement is not None for g in games)
     missing = replies["unread"] + replies["failed"] + replies["skipped"]
     values: dict[str, Sequence[float]] = {
         "reward": [POINTS * p for p in verdicts],
@@ -152,17 +167,25 @@ def official_rewards(games: Sequence[Game]) -> dict[str, Estimate]:
 
 
 def _all_preferences(games: Sequence[Game]) -> list[int]:
-    return [p for g in games if g.judgement is not None for p in preferences(g.judgement)]
+    """Return preferences for the second system, of every reply that was read."""
+    verdicts: list[int] = []
+    for game in games:
+        if game.judgement is not None:
+            verdicts += preferences(game.judgement)
+    return verdicts
 
 
-def _marks(game: Game) -> list[tuple[float, float]]:
-    """Return (second's, first's) scores of every reply that was read."""
+def _factuality(game: Game) -> list[_Factuality]:
+    """Return the scores in every reply that was read, at most one of each order."""
     if game.judgement is None:
         return []
-    forward = game.judgement.marks(False)
-    backward = game.judgement.marks(True)
-    pairs = [(forward.second, forward.first)] if forward else []
-    return pairs + ([(backward.first, backward.second)] if backward else [])
+    replies = []
+    if forward := game.judgement.marks(False):
+        replies.append(_Factuality(second=forward.second, first=forward.first))
+    if backward := game.judgement.marks(True):
+        # Marks name answers as they were shown: here the pair's second came first.
+        replies.append(_Factuality(second=backward.first, first=backward.second))
+    return replies
 
 
 def corrected_rewards(games: Sequence[Game]) -> dict[str, Estimate]:
@@ -170,17 +193,35 @@ def corrected_rewards(games: Sequence[Game]) -> dict[str, Estimate]:
 
     Where every reply can be read the values equal the official ones.
     """
-    both = in_both_orders(games)
-    questions = [question for question, _ in both]
-    rewards = [POINTS * sum(values) / 2 for _, values in both]
-    wins = [100 * sum(v > 0 for v in values) / 2 for _, values in both]
-    marked = [(g.question, pairs) for g in games if len(pairs := _marks(g)) == 2]
-    own = [sum(own for own, _ in pairs) / 2 for _, pairs in marked]
-    gaps = [sum(own - other for own, other in pairs) / 2 for _, pairs in marked]
-    of = [question for question, _ in marked]
+    return _preference_means(games) | _factuality_means(games)
+
+
+def _preference_means(games: Sequence[Game]) -> dict[str, Estimate]:
+    questions = []
+    rewards = []
+    wins = []
+    for question, verdicts in in_both_orders(games):
+        questions.append(question)
+        rewards.append(POINTS * sum(verdicts) / 2)
+        wins.append(100 * sum(p > 0 for p in verdicts) / 2)
     return {
         "reward": mean_by_question(questions, rewards, of_differences(PERCENT)),
         "win_rate": mean_by_question(questions, wins, PERCENT),
-        "visual_factuality": mean_by_question(of, own),
-        "visual_factuality_gap": mean_by_question(of, gaps),
+    }
+
+
+def _factuality_means(games: Sequence[Game]) -> dict[str, Estimate]:
+    questions = []
+    own = []
+    gaps = []
+    for game in games:
+        replies = _factuality(game)
+        # One order alone would let the judge's position bias into the mean.
+        if len(replies) == 2:
+            questions.append(game.question)
+            own.append(sum(scores.second for scores in replies) / 2)
+            gaps.append(sum(scores.second - scores.first for scores in replies) / 2)
+    return {
+        "visual_factuality": mean_by_question(questions, own),
+        "visual_factuality_gap": mean_by_question(questions, gaps),
     }

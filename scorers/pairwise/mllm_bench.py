@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import ClassVar
 
 import numpy as np
@@ -82,8 +83,9 @@ class MllmBench(Pairwise):
         one = whole(first)
         other = whole(second)
         fields = {"question": question, "criteria": criteria}
-        fields |= {"type": kind, "first": one, "second": other}  # in our wording
-        fields |= {"question_type": kind, "answer1": one, "answer2": other}  # as released
+        # The user's copy of the released prompt names the last three otherwise than ours.
+        fields |= {"type": kind, "first": one, "second": other}
+        fields |= {"question_type": kind, "answer1": one, "answer2": other}
         return (Turn("user", join_texts((*fill(self.wording.vote, fields), *after))),)
 
     def repeats_after(self, reply: str) -> bool:
@@ -100,13 +102,13 @@ class MllmBench(Pairwise):
         In corrected mode with intervals, and `score`: wins and half of the ties.
         """
         found = results(games)
-        sides = [r if r in (FIRST, SECOND) else TIE for _, r in found]
-        names = {"win_rate": SECOND, "tie_rate": TIE, "lose_rate": FIRST}
-        shares = {n: [100.0 * (s == side) for s in sides] for n, side in names.items()}
+        wins = [100.0 * (result == SECOND) for _, result in found]
+        ties = [100.0 * (result in NEITHER) for _, result in found]
+        losses = [100.0 * (result == FIRST) for _, result in found]
+        shares = {"win_rate": wins, "tie_rate": ties, "lose_rate": losses}
         if self.mode == "official":
             return {n: plain_mean(e, "no two votes read") for n, e in shares.items()}
-        halves = zip(shares["win_rate"], shares["tie_rate"], strict=True)
-        shares["score"] = [win + tie / 2 for win, tie in halves]
+        shares["score"] = [win + tie / 2 for win, tie in zip(wins, ties, strict=True)]
         questions = [question for question, _ in found]
         return {n: mean_by_question(questions, e, PERCENT) for n, e in shares.items()}
 
@@ -181,7 +183,9 @@ def official_elo(pairs: GamesByPair) -> list[PairStanding]:
     either side, and undecided votes enter not at all. Resampled are the counts, not the
     votes. Both numbers are rounded half up as printed.
     """
-    battles = [b for pair, games in pairs.items() for b in counted_battles(pair, games)]
+    battles: list[Battle] = []
+    for pair, games in pairs.items():
+        battles += battles_by_count(pair, games)
     online = online_elo(battles, K)
     medians = _medians(battles)
     rows = []
@@ -197,7 +201,7 @@ def official_elo(pairs: GamesByPair) -> list[PairStanding]:
     return rows
 
 
-def counted_battles(pair: tuple[str, str], games: Sequence[Game]) -> list[Battle]:
+def battles_by_count(pair: tuple[str, str], games: Sequence[Game]) -> list[Battle]:
     """Return the rows that `parse_json_files` makes of one pair's counts, in its order.
 
     The second system comes first, as in the program's files of counts: these name the
@@ -209,8 +213,10 @@ def counted_battles(pair: tuple[str, str], games: Sequence[Game]) -> list[Battle
     rows: list[Battle] = []
     for a, b in ((second, first), (first, second)):
         for score, weight in ((1.0, wins[a]), (0.0, wins[b]), (0.5, count[TIE])):
-            battle = Battle(question="", first=a, second=b, score=score, weight=weight)
-            rows += [battle] if weight else []
+            if weight:
+                rows.append(
+                    Battle(question="", first=a, second=b, score=score, weight=weight)
+                )
     return rows
 
 
@@ -240,13 +246,15 @@ def corrected_elo(
     Every question counts once; ties and everything undecided are half a win of either
     side. Without a baseline the first system by name is the anchor.
     """
-    score = {FIRST: 1.0, SECOND: 0.0}
-    battles = [
-        Battle(question=question, first=first, second=second, score=score.get(r, 0.5))
-        for (first, second), games in pairs.items()
-        for question, r in results(games)
-    ]
-    names = sorted({name for pair in pairs for name in pair})
+    scores = {FIRST: 1.0, SECOND: 0.0}
+    battles = []
+    for (first, second), games in pairs.items():
+        for question, result in results(games):
+            score = scores.get(result, 0.5)
+            battles.append(
+                Battle(question=question, first=first, second=second, score=score)
+            )
+    names = sorted(set(chain.from_iterable(pairs)))
     if not names:
         return []
     anchor = baseline if baseline in names else names[0]

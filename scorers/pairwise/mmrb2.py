@@ -98,10 +98,25 @@ class Mmrb2(Pairwise):
         questions read in both orders, ties being half.
         """
         if self.mode == "official":
-            judged = [(g.question, g.judgement) for g in games if g.judgement]
-            said = [(question, p) for question, j in judged for p in preferences(j)]
-            wins = [100.0 * (p > 0) for _, p in said]
-            return {"win_rate": pooled_mean([q for q, _ in said], wins, PERCENT)}
-        both = in_both_orders(games)
-        shares = [sum(50.0 * (1 + p) for p in values) / 2 for _, values in both]
-        return {"win_rate": mean_by_question([q for q, _ in both], shares, PERCENT)}
+            return {"win_rate": _share_of_judgements(games)}
+        return {"win_rate": _share_of_questions(games)}
+
+
+def _share_of_judgements(games: Sequence[Game]) -> Estimate:
+    questions: list[str] = []
+    wins: list[float] = []
+    for game in games:
+        verdicts = preferences(game.judgement) if game.judgement else []
+        for preference in verdicts:
+            questions.append(game.question)
+            wins.append(100.0 * (preference > 0))
+    return pooled_mean(questions, wins, PERCENT)
+
+
+def _share_of_questions(games: Sequence[Game]) -> Estimate:
+    questions: list[str] = []
+    shares: list[float] = []
+    for question, verdicts in in_both_orders(games):
+        questions.append(question)
+        shares.append(sum(50.0 * (1 + p) for p in verdicts) / 2)
+    return mean_by_question(questions, shares, PERCENT)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import ClassVar
 
@@ -101,20 +101,24 @@ class Opening(Pairwise):
 
     def counts(self, games: Sequence[Game]) -> dict[str, int]:
         """Return verdicts by what they are to the second system."""
-        found = Counter(result for game in games for result, _ in _results(game))
+        found: Counter[str] = Counter()
+        for game in games:
+            found.update(result for result, _ in _results(game))
         return {name: found[name] for name in RESULTS.values()}
 
     def rated(self, pairs: GamesByPair, baseline: str | None) -> list[PairStanding]:
         """Return win rates against all others."""
         own: dict[str, list[Game]] = {}
-        for game in (game for games in pairs.values() for game in games):
-            own.setdefault(game.second, []).append(game)
-            own.setdefault(game.first, []).append(game.flipped)
-        rated = [
+        for games in pairs.values():
+            for game in games:
+                # Values and counts are those of a game's second system.
+                own.setdefault(game.second, []).append(game)
+                own.setdefault(game.first, []).append(game.flipped)
+        rows = [
             PairStanding(system=name, values=self.values(games), counts=self.counts(games))
             for name, games in own.items()
         ]
-        return sorted(rated, key=lambda row: (rank(row.values["win_rate"]), row.system))
+        return sorted(rows, key=lambda row: (rank(row.values["win_rate"]), row.system))
 
 
 WIN = "win"
@@ -133,13 +137,17 @@ def _results(game: Game) -> Iterator[tuple[str, bool]]:
     """Yield of each verdict what it is to the second system, and whether it is a tie."""
     readings = game.judgement.readings if game.judgement else ()
     for reading in readings:
-        verdict = reading.outcome.value if isinstance(reading.outcome, Result) else None
-        if isinstance(verdict, Verdict):
-            preference: int | None = verdict.preference * (1 if reading.swapped else -1)
-            if preference == 0 and verdict.word != "Tie":
-                preference = None
-            result = RESULTS[preference]
-            yield result, result in (LEAN, AGAINST) or "Tie" in verdict.word
+        if not isinstance(reading.outcome, Result):
+            continue
+        verdict = reading.outcome.value
+        if not isinstance(verdict, Verdict):
+            continue
+        preference: int | None = verdict.preference * (1 if reading.swapped else -1)
+        # A word that is no verdict has the preference of a plain tie.
+        if preference == 0 and verdict.word != "Tie":
+            preference = None
+        result = RESULTS[preference]
+        yield result, result in (LEAN, AGAINST) or "Tie" in verdict.word
 
 
 def _credits(result: str, tie: bool) -> Mapping[str, float | None]:
@@ -157,27 +165,36 @@ def _credits(result: str, tie: bool) -> Mapping[str, float | None]:
     }
 
 
-def _rates(games: Iterable[Game]) -> dict[str, list[tuple[str, float]]]:
-    rates: dict[str, list[tuple[str, float]]] = {name: [] for name in _credits(WIN, False)}
+@dataclass(frozen=True, slots=True)
+class _Rate:
+    """What verdicts count towards one rate, in percent."""
+
+    questions: list[str] = field(default_factory=list)
+    """Of each verdict that counts."""
+    credits: list[float] = field(default_factory=list)
+
+
+def _rates(games: Iterable[Game]) -> dict[str, _Rate]:
+    rates = {name: _Rate() for name in _credits(WIN, False)}
     for game in games:
-        for result in _results(game):
-            for name, credit in _credits(*result).items():
-                rates[name] += [] if credit is None else [(game.question, credit)]
+        for result, tie in _results(game):
+            for name, credit in _credits(result, tie).items():
+                if credit is not None:
+                    rates[name].questions.append(game.question)
+                    rates[name].credits.append(credit)
     return rates
 
 
 def official_rates(games: Sequence[Game]) -> dict[str, Estimate]:
     """Return shares of all verdicts, in percent."""
-    return {
-        name: plain_mean([credit for _, credit in each], "no verdict read")
-        for name, each in _rates(games).items()
-    }
+    rates = _rates(games)
+    return {name: plain_mean(r.credits, "no verdict read") for name, r in rates.items()}
 
 
 def corrected_rates(games: Sequence[Game]) -> dict[str, Estimate]:
     """Return means over the questions read in both orders, with intervals."""
     both = [g for g in games if g.judgement and len(preferences(g.judgement)) == 2]
     return {
-        name: mean_by_question([q for q, _ in each], [c for _, c in each], PERCENT)
-        for name, each in _rates(both).items()
+        name: mean_by_question(rate.questions, rate.credits, PERCENT)
+        for name, rate in _rates(both).items()
     }

@@ -8,6 +8,7 @@ description are Figure 30 of the paper's appendix.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from plait.generators.content import join_texts
@@ -22,7 +23,9 @@ def space_out(content: Content) -> Content:
     """`content` with every segment on a line of its own."""
     lines: list[Text | Image] = []
     for i, segment in enumerate(content):
-        lines += [Text("\n"), segment] if i else [segment]
+        if i > 0:
+            lines.append(Text("\n"))
+        lines.append(segment)
     return join_texts(lines)
 
 
@@ -57,8 +60,8 @@ def history(query: Query) -> Content:
     segments: list[Content] = []
     for turn in query.turns[:last]:
         who = {"user": "User", "assistant": "Assistant", "system": "System"}[turn.role]
-        segments += [as_content(f"{who}:\n"), space_out(turn.content), (Text("\n\n"),)]
-    return join_texts(s for content in segments for s in content)
+        segments += [as_content(f"{who}:\n"), space_out(turn.content), as_content("\n\n")]
+    return join_texts(chain.from_iterable(segments))
 
 
 DESCRIPTION = "image_description"

@@ -293,17 +293,22 @@ def marks(reply: str) -> FactualityScores | Unscored:
         quoted = ", ".join(f"{x} {stated[x].strip()[:40]!r}" for x in sorted(stated))
         return Unscored(f"visual factuality scores are not out of 10: {quoted}")
     for letter in "AB":
-        given = [
-            Statement(m.start(), m.end(), f"{float(mark[1]):g}")
-            for m in found
-            if m[1].upper() == letter and (mark := _MARK.match(m[2].strip()))
-        ]
-        if len(several := agree_on(text, given)) > 1:
+        own = [_mark(m) for m in found if m[1].upper() == letter]
+        several = agree_on(text, [mark for mark in own if mark is not None])
+        if len(several) > 1:
             told = " and ".join(several)
             return Unscored(
                 f"several visual factuality scores of response {letter}: {told}"
             )
     return FactualityScores(values["A"], values["B"])
+
+
+def _mark(stated: re.Match[str]) -> Statement | None:
+    """Return the number of a match of `_STATED`; None where it is not out of 10."""
+    mark = _MARK.match(stated[2].strip())
+    if mark is None:
+        return None
+    return Statement(stated.start(), stated.end(), f"{float(mark[1]):g}")
 
 
 def _is_doubted_before(text: str, start: int) -> bool:
@@ -325,7 +330,8 @@ def official_marks(reply: str) -> FactualityScores | Unscored | NotApplicable:
         for letter in "AB":
             head = f"RESPONSE {letter} VISUAL FACTUALITY SCORE:"
             value = _number(bare.split(head)[1]) if bare.startswith(head) else None
-            values |= {} if value is None else {letter: value}
+            if value is not None:
+                values[letter] = value
     if len(values) == 2 and all(0 <= v <= 10 for v in values.values()):
         return FactualityScores(values["A"], values["B"])
     return Unscored("no two lines `Response X Visual Factuality Score: n/10` in range")
@@ -470,14 +476,17 @@ def lean(reply: str) -> Verdict | Unscored:
     """
     reply = plain_marks(reply)
     plain = [re.sub(r"[*`]|(?<!\w)_|_(?!\w)", "", t) for t in (reply, *own_texts(reply))]
-    mentioned = {
-        f"Tie({m['tie']})" if m["tie"] else m["win"] or m["alone"] or "Tie"
-        for m in _LEAN.finditer(plain[0])
-    }
+    mentioned = sorted({_word_of(match) for match in _LEAN.finditer(plain[0])})
     own = _first_of(_leanings(_value_of(text)) for text in plain[1:])
-    return _own_verdict(
-        own, sorted(mentioned), LEANS, "A is better, or one of the other forms"
-    )
+    wanted = "A is better, or one of the other forms"
+    return _own_verdict(own, mentioned, LEANS, wanted)
+
+
+def _word_of(match: re.Match[str]) -> str:
+    """Return the verdict that a match of `_LEAN` looks like."""
+    if match["tie"]:
+        return f"Tie({match['tie']})"
+    return match["win"] or match["alone"] or "Tie"
 
 
 _KEYS = re.compile(

@@ -58,11 +58,10 @@ def pearson(x: Floats, y: Floats, w: Floats) -> Floats:
     sx = w @ x
     sy = w @ y
     covariance = total * (w @ (x * y)) - sx * sy
-    squares = [total * (w @ v**2) for v in (x, y)]
-    spread = (
-        _unless_flat(own - s**2, own) for own, s in zip(squares, (sx, sy), strict=True)
-    )
-    return _ratio(covariance, np.sqrt(np.prod([*spread], axis=0)))
+    xx = total * (w @ x**2)
+    yy = total * (w @ y**2)
+    spread = _unless_flat(xx - sx**2, xx) * _unless_flat(yy - sy**2, yy)
+    return _ratio(covariance, np.sqrt(spread))
 
 
 def _unless_flat(spread: Floats, squares: Floats) -> Floats:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -39,8 +40,11 @@ def krippendorff(
     units = sorted((q, sorted(by.values())) for q, by in ratings if len(by) > 1)
     if not units:
         return Estimate(None, None, 0, "nothing is rated by two")
-    levels = sorted({value for _, values in units for value in values})
-    counts = np.array([[values.count(v) for v in levels] for _, values in units], float)
+    levels = sorted(set(chain.from_iterable(values for _, values in units)))
+    rows = []
+    for _, values in units:
+        rows.append([values.count(level) for level in levels])
+    counts = np.array(rows, float)
     apart = 1 - np.eye(len(levels))
     if level == "interval":
         apart = np.subtract.outer(levels, levels).astype(float) ** 2

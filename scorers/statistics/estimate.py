@@ -107,7 +107,11 @@ def bootstrap_estimate(value: float, samples: Floats, questions: int) -> Estimat
     low = float(np.quantile(defined, tail, method="lower"))
     high = float(np.quantile(defined, 1 - tail, method="higher"))
     if not np.isfinite([low, high]).all():
-        side = "below" if np.isfinite(high) else "above" if np.isfinite(low) else "at all"
+        side = "at all"
+        if np.isfinite(high):
+            side = "below"
+        elif np.isfinite(low):
+            side = "above"
         return Estimate(value, None, questions, f"interval not bounded {side}")
     if high - low <= EQUAL * max(abs(low), abs(high)):
         return Estimate(value, None, questions, "the same in all draws: no interval")

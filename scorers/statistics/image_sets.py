@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ Sets = Sequence[Sequence[Embedding]]
 
 
 def _rows(sets: Sets) -> Floats:
-    return vectors(e for own in sets for e in own)
+    return vectors(chain.from_iterable(sets))
 
 
 def _fid(queries: Sequence[str], answer: Sets, truth: Sets) -> Estimate:
@@ -94,8 +95,9 @@ def _kid(queries: Sequence[str], answer: Sets, truth: Sets) -> Estimate:
         cubic: Floats = (x @ y.T / x.shape[1] + 1) ** 3
         return cubic
 
-    pairs = [(answer, answer), (truth, truth), (answer, truth)]
-    own_own, true_true, own_true = (_over_pairs(queries, a, b, kernel) for a, b in pairs)
+    own_own = _over_pairs(queries, answer, answer, kernel)
+    true_true = _over_pairs(queries, truth, truth, kernel)
+    own_true = _over_pairs(queries, answer, truth, kernel)
     samples = own_own + true_true - 2 * own_true
     return bootstrap_estimate(float(value), samples[1:], len(queries))
 
@@ -119,7 +121,7 @@ def _over_pairs(queries: Sequence[str], a: Sets, b: Sets, kernel: Any) -> Floats
     First as observed, then in every draw of the bootstrap over queries.
     """
     weights = np.vstack([np.ones(len(queries)), bootstrap_weights(queries)])
-    sizes = [np.array([len(own) for own in each]) for each in (a, b)]
+    sizes = [np.array([*map(len, sets)]) for sets in (a, b)]
     starts = [np.cumsum([0, *n[:-1]]) for n in sizes]
     values = kernel(_rows(a), _rows(b))
     counts = np.outer(*sizes).astype(float)

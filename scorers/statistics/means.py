@@ -147,7 +147,8 @@ def stratified_mean(strata: Sequence[Stratum], ends: Ends = UNBOUNDED) -> Estima
     n = sum(len(sample) for sample in samples)
     if not all(len(sample) for sample in samples):
         return Estimate(None, None, n, NO_VALUE)
-    extremes = [float(sample[end]) for sample in samples for end in (0, -1)]
+    extremes = [float(sample[0]) for sample in samples]
+    extremes += [float(sample[-1]) for sample in samples]
     if not all(map(math.isfinite, extremes)):
         return Estimate(None, None, n, "a value is beyond the range of numbers")
     # In units of a power of two, in which nothing overflows or vanishes.

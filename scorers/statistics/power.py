@@ -47,6 +47,7 @@ def queries_needed(difference: float, sd: float, power: float = POWER) -> int | 
     """
     if not difference or not sd > 0:
         return None
+    # Power rises with n.
     numbers = range(LEAST, MOST_QUERIES + 1)
     place = bisect_left(numbers, power, key=lambda n: paired_power(difference, sd, n))
     return numbers[place] if place < len(numbers) else None

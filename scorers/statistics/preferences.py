@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Literal
 
 import numpy as np
@@ -22,6 +22,8 @@ Preferred = tuple[str, float, Mapping[str, float]]
 """Preferences from -2 to 2, positive for the system; the judge's is the mean of the orders
 it was asked in."""
 Voted = tuple[str, Vote, Mapping[str, Vote]]
+BothVotes = tuple[str, Vote, Vote]
+"""A query, and the votes of two on one pair of answers."""
 Measures = dict[str, Estimate]
 
 
@@ -31,8 +33,10 @@ def creation_agreement(pairs: Sequence[Preferred]) -> Measures:
     Creation-MMBench, appendix F.2, equations 1 and 2: the mean of |J - P|, and the
     percentage of pairs with |J - P| <= 1.
     """
-    means = [(query, own, np.mean([*human.values()])) for query, own, human in pairs]
-    return _distances([(query, float(own - mean)) for query, own, mean in means])
+    gaps = []
+    for query, own, human in pairs:
+        gaps.append((query, float(own - np.mean([*human.values()]))))
+    return _distances(gaps)
 
 
 def creation_people(
@@ -85,12 +89,19 @@ def mllm_agreement(pairs: Sequence[Voted]) -> dict[str, Measures]:
     `decided` is over the pairs on which both took a side, as the falling counts of the
     paper's Tables 14 and 15 suggest; `all` counts undecided as a choice of its own.
     """
-    single = [(name, (q, own, v)) for q, own, human in pairs for name, v in human.items()]
-    votes = {"majority": [(q, own, majority([*human.values()])) for q, own, human in pairs]}
-    for name in sorted({name for name, _ in single}):
-        votes[f"annotator {name}"] = [both for n, both in single if n == name]
-    votes["annotators"] = [both for _, both in single]
-    return {who: _equal(both) for who, both in votes.items()}
+    with_majority: list[BothVotes] = []
+    with_each: dict[str, list[BothVotes]] = {}
+    with_all: list[BothVotes] = []
+    for query, own, human in pairs:
+        with_majority.append((query, own, majority([*human.values()])))
+        for name, vote in human.items():
+            with_each.setdefault(name, []).append((query, own, vote))
+            with_all.append((query, own, vote))
+    measures = {"majority": _equal(with_majority)}
+    for name in sorted(with_each):
+        measures[f"annotator {name}"] = _equal(with_each[name])
+    measures["annotators"] = _equal(with_all)
+    return measures
 
 
 def mllm_people(votes: Sequence[tuple[str, Mapping[str, Vote]]]) -> dict[str, Measures]:
@@ -98,19 +109,21 @@ def mllm_people(votes: Sequence[tuple[str, Mapping[str, Vote]]]) -> dict[str, Me
 
     `votes` are (query, vote by annotator).
     """
-    names = sorted({name for _, voted in votes for name in voted})
-    return {
-        f"{a} and {b}": _equal([(q, v[a], v[b]) for q, v in votes if a in v and b in v])
-        for a, b in combinations(names, 2)
-    }
+    names = sorted(set(chain.from_iterable(by_name for _, by_name in votes)))
+    measures = {}
+    for a, b in combinations(names, 2):
+        both = [(query, v[a], v[b]) for query, v in votes if a in v and b in v]
+        measures[f"{a} and {b}"] = _equal(both)
+    return measures
 
 
-def _equal(votes: Sequence[tuple[str, Vote, Vote]]) -> Measures:
+def _equal(votes: Sequence[BothVotes]) -> Measures:
     decided = [both for both in votes if "undecided" not in both[1:]]
-    return {
-        name: _mean([(query, 100.0 * (one == other)) for query, one, other in chosen])
-        for name, chosen in {"decided": decided, "all": votes}.items()
-    }
+    return {"decided": _share_of_equal(decided), "all": _share_of_equal(votes)}
+
+
+def _share_of_equal(votes: Sequence[BothVotes]) -> Estimate:
+    return _mean([(query, 100.0 * (one == other)) for query, one, other in votes])
 
 
 def _mean(

@@ -150,9 +150,9 @@ def bradley_terry(
 
     systems = {anchor: Estimate(INITIAL, None, n, "the anchor of the scale")}
     systems |= {s: estimate(s, lambda g: INITIAL + g, POINTS) for s in model.systems}
-    names = {name for b in battles for name in (b.first, b.second)} - systems.keys()
+    names = sorted(_names(battles) - systems.keys())
     lost = Estimate(None, None, 0, f"no game leads from {anchor!r} to it")
-    unconnected = dict.fromkeys(sorted(names), lost)
+    unconnected = dict.fromkeys(names, lost)
     missing = Estimate(None, None, n, "does not vary by itself in these games")
     asked = [*([ORDER] if order else []), *style_names]
     return Ratings(
@@ -161,6 +161,10 @@ def bradley_terry(
         effects={e: estimate(e, lambda g: g, 1.0) for e in model.effects}
         | {e: missing for e in asked if e not in model.effects},
     )
+
+
+def _names(battles: Iterable[Battle]) -> set[str]:
+    return {b.first for b in battles} | {b.second for b in battles}
 
 
 def _sides(battles: Sequence[Battle], names: Sequence[str]) -> Indices:
@@ -208,7 +212,7 @@ class PairedModel:
                 "question", "first", "second", "order", "score", "weight", "style"
             ),
         )
-        names = sorted({anchor, *(s for b in upright for s in (b.first, b.second))})
+        names = sorted({anchor} | _names(upright))
         reached = _reachable(len(names), _sides(upright, names), names.index(anchor))
         known = [name for name, there in zip(names, reached, strict=True) if there]
         played = [b for b in upright if b.first in known]
@@ -311,7 +315,8 @@ class PairedModel:
             warm_start=self.start is not None,
         )
         if self.start is not None:
-            model.coef_, model.intercept_ = self.start[None, :].copy(), np.zeros(1)
+            model.coef_ = self.start[None, :].copy()
+            model.intercept_ = np.zeros(1)
         with warnings.catch_warnings():
             # Games that separate end in warnings here; `_escape` looks for them.
             warnings.simplefilter("ignore")

@@ -118,8 +118,11 @@ def _mean(values: Floats, ends: Ends) -> Estimate:
 def _means(values: Floats, ends: Ends, several: bool = True) -> tuple[Row, ...]:
     """Return the means over n of (n, w, a), by w and a; a single level has no effects."""
     none = Estimate(None, None, len(values), ONE_LEVEL)
-    rows = np.moveaxis(values, 0, 2)
-    return tuple(tuple(_mean(v, ends) if several else none for v in row) for row in rows)
+
+    def estimate(level: Floats) -> Estimate:
+        return _mean(level, ends) if several else none
+
+    return tuple(tuple(map(estimate, row)) for row in np.moveaxis(values, 0, 2))
 
 
 def _shares(query: Floats, kinds: Sequence[Floats]) -> VarianceShares | None:

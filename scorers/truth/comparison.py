@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
+from itertools import product, zip_longest
 from typing import Any
 
 from plait.scorers.truth.reading import ItemReading, Reading
@@ -109,7 +109,7 @@ def _pair(
     lone = list(own)
     missing = list(true)
     while lone and missing:
-        best = max(((o, t) for o in lone for t in missing), key=lambda pair: _alike(*pair))
+        best = max(product(lone, missing), key=lambda pair: _alike(*pair))
         lone.remove(best[0])
         missing.remove(best[1])
         yield best
@@ -134,9 +134,16 @@ def texts_compared(own: TextReading, true: TextReading) -> list[AttributeCounts]
     lone = (scene.items[0] for scene in own.scenes if len(scene.items) == 1)
     places = (Location(i.place, f"{i.colour} {i.shape}") for i in lone if i.place)
     answers = [f for f in (*own.facts, *places) if isinstance(f, type(asked[0]))]
-    right = sum(any(_agree(answer, fact) for answer in answers) for fact in asked)
-    numbers = (right, len(answers), len(asked))
-    return [AttributeCounts(*(Counter({FACT: n}) for n in numbers))]
+
+    def is_answered(fact: Fact) -> bool:
+        return any(_agree(answer, fact) for answer in answers)
+
+    counts = AttributeCounts(
+        right=Counter({FACT: sum(map(is_answered, asked))}),
+        stated=Counter({FACT: len(answers)}),
+        true=Counter({FACT: len(asked)}),
+    )
+    return [counts]
 
 
 def _agree(own: Fact, true: Fact) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from PIL import Image, ImageDraw
@@ -60,7 +61,7 @@ def _outline(item: SceneItem) -> list[tuple[float, float]]:
         return [(x, y + 0.15 * radius) for x, y in _ring(_TRIANGLE * radius, 3)]
     outer = _ring(_STAR * radius, 5)
     inner = _ring(_STAR * _WAIST * radius, 5, 0.5)
-    return [corner for pair in zip(outer, inner, strict=True) for corner in pair]
+    return [*chain.from_iterable(zip(outer, inner, strict=True))]
 
 
 _CORNERS = ((-1, -1), (1, -1), (1, 1), (-1, 1))

@@ -68,7 +68,10 @@ def _one(*phrases: str, name: str = "") -> str:
 _AND = _one("and", ",", ", and")
 _AT = _one("at the", "in the", "on the")
 _STANDS = _one("is", "stands", "lies")
-_SIZE, _COLOUR, _SHAPE, _PLACE = (_one(*w) for w in (SIZES, COLOURS, SHAPES, PLACES))
+_SIZE = _one(*SIZES)
+_COLOUR = _one(*COLOURS)
+_SHAPE = _one(*SHAPES)
+_PLACE = _one(*PLACES)
 _THING = _one(*SHAPES, "shape")
 _CORNER = "(?:corner |quarter )?"
 _LOOKS = f"(?:{_SIZE})?(?:{_COLOUR}{_THING}|{_SHAPE})"
@@ -119,7 +122,8 @@ _SENTENCE = [
     (name, re.compile(f"(?:{_OPENING})*(?:{rule})")) for name, rule in _RULES.items()
 ]
 """The first that covers a whole sentence says what it is."""
-_EACH_ITEM, _EACH_COUNT = (re.compile(rf"\b{each}") for each in (_ITEM, _COUNT))
+_EACH_ITEM = re.compile(rf"\b{_ITEM}")
+_EACH_COUNT = re.compile(rf"\b{_COUNT}")
 
 
 def read_text(text: str) -> TextReading | Illegible:
@@ -145,13 +149,15 @@ def read_text(text: str) -> TextReading | Illegible:
 
 
 def _item(said: str) -> ItemReading:
-    place, size, colour, shape = (
-        _found(words, said) for words in (PLACES, SIZES, COLOURS, SHAPES)
+    return ItemReading(
+        place=_first_in(said, PLACES),
+        size=_first_in(said, SIZES),
+        colour=_first_in(said, COLOURS),
+        shape=_first_in(said, SHAPES),
     )
-    return ItemReading(place, size, colour, shape)
 
 
-def _found(phrases: Iterable[str], said: str) -> str | None:
+def _first_in(said: str, phrases: Iterable[str]) -> str | None:
     return next((phrase for phrase in phrases if f"{phrase} " in said), None)
 
 
@@ -162,15 +168,16 @@ def _facts(rule: str, said: str, match: re.Match[str]) -> list[Fact]:
             number, *name = count[0].split()
             counted = 0 if number == "no" else NUMBERS.index(number)
             facts.append(Count(counted, " ".join(name) or None))
-        verdict = match["therefore"]
-        return facts + ([YesOrNo(verdict == "yes")] if verdict else [])
+        if match["therefore"]:
+            facts.append(YesOrNo(match["therefore"] == "yes"))
+        return facts
     if rule == "verdict":
         return [YesOrNo("yes " in said)]
     if rule == "location":
-        colour = _found(COLOURS, said)
-        shape = _found(SHAPES, said)
+        colour = _first_in(said, COLOURS)
+        shape = _first_in(said, SHAPES)
         item = f"{colour} {shape}" if colour else None
-        return [Location(str(_found(PLACES, said)), item)]
+        return [Location(str(_first_in(said, PLACES)), item)]
     return []
 
 
@@ -188,7 +195,7 @@ _ENDS = re.compile(r"[.!?;:\n]+")
 _STEP = re.compile(r"\bstep +\d+ *:")
 _WORD = re.compile(r"[^\W\d_]+|\d+|,|[^\w\s-]")
 _WORLD = {*COLOURS, *SHAPES, *SIZES, *BACKGROUNDS, "background", "shape", "corner"}
-_WORLD |= {word for place in PLACES for word in place.split()}
+_WORLD |= set(" ".join(PLACES).split())
 
 
 def sentences(text: str) -> list[tuple[str, ...]]:
@@ -196,6 +203,9 @@ def sentences(text: str) -> list[tuple[str, ...]]:
 
     A colon ends a sentence, as in `The wind blows: the red circle moves ...`.
     """
-    parts = _ENDS.split(_STEP.sub("\n", text.lower()))
-    words = (tuple(_SYNONYMS.get(w, w) for w in _WORD.findall(part)) for part in parts)
-    return [sentence for sentence in words if sentence]
+    found = []
+    for part in _ENDS.split(_STEP.sub("\n", text.lower())):
+        words = tuple(_SYNONYMS.get(word, word) for word in _WORD.findall(part))
+        if words:
+            found.append(words)
+    return found

@@ -96,8 +96,8 @@ def _what_to_show(query: Query, document: Document, about: About) -> Document:
     """Question and answer; of closed questions the images alone where they are meant."""
     closed = query.field == CLOSED and about == "image"
     pages = Pages(None)
-    asked = pages.written(query.question)
-    answer = pages.written(document.images if closed else document.segments)
+    asked = pages.write(query.question)
+    answer = pages.write(document.images if closed else document.segments)
     return Document(
         (Text("### Question\n"), *asked, Text("### Answer\n"), *answer, Text("\n"))
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import fmean
 from typing import ClassVar
 
@@ -89,17 +90,19 @@ class DpgScorer(QuestionScorer):
         """
         propositions = self._propositions(query)
         known = {p.id for p in propositions}
-        if lost := {id for p in propositions for id in p.depends_on} - known:
+        parents = set(chain.from_iterable(p.depends_on for p in propositions))
+        if lost := parents - known:
             return Unscored(f"a proposition depends on {min(lost)}, which is not there")
-        said = [
-            {p.id: is_yes(record) for p, record in zip(propositions, own, strict=True)}
-            for own in images
-        ]
+        said = []
+        for records in images:
+            pairs = zip(propositions, records, strict=True)
+            said.append({p.id: is_yes(record) for p, record in pairs})
         official = self.options.mode == "official"
         zeroed = hold_in_order if official else hold_by_ancestors
         depends_on = {p.id: p.depends_on for p in propositions}
         held = [zeroed(depends_on, own) for own in said]
         by_category: dict[str, list[bool]] = {}
+        # The released program tells categories of what is said about the last image.
         for own in said[-1:] if official else held:
             for p in propositions:
                 by_category.setdefault(p.category, []).append(own[p.id])
@@ -110,6 +113,7 @@ class DpgScorer(QuestionScorer):
     def _propositions(self, query: Query) -> list[Proposition]:
         rows = json.loads(query.metadata.get(PROPOSITIONS, "[]"))
         if self.options.mode == "official" and FIRST_ROW in query.metadata:
+            # The released program does not read the first row of the file.
             del rows[0]
         return [Proposition(id, tuple(on), about, text) for id, on, about, text in rows]
 
@@ -137,6 +141,7 @@ def hold_by_ancestors(
 ) -> dict[int, bool]:
     """Return which propositions hold with all that they depend on, however listed."""
     held = dict(said)
+    # No chain of dependence is longer than the list, whose order may be against it.
     for _ in depends_on:
         held = hold_in_order(depends_on, held)
     return held

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import fmean
 from typing import Any, ClassVar, Literal
 
@@ -93,10 +94,10 @@ class GenEval2Scorer(QuestionScorer):
         atoms = _atoms(query)
         official = self.options.mode == "official"
         atom = official_atom if official else corrected_atom
-        scores = [
-            [atom(q, a, record) for (q, a, _), record in zip(atoms, image, strict=True)]
-            for image in images
-        ]
+        scores = []
+        for records in images:
+            pairs = zip(atoms, records, strict=True)
+            scores.append([atom(text, answer, r) for (text, answer, _), r in pairs])
         means = {
             "arithmetic": 100 * fmean([fmean(own) for own in scores]),
             "geometric": 100 * fmean([geometric_mean(own) for own in scores]),
@@ -145,10 +146,10 @@ def corrected_atom(question: str, answer: str, record: AnswerRecord) -> float:
 
 
 def _longer(answer: str) -> tuple[str, ...]:
-    words = (w for w in _LONGER if w.startswith(answer))
-    number = _numeral(answer)
-    digits = (f"{number}{digit}" for digit in range(10)) if number else ()
-    return tuple(form for longer in (*words, *digits) for form in forms(longer))
+    longer = [word for word in _LONGER if word.startswith(answer)]
+    if number := _numeral(answer):
+        longer += [f"{number}{digit}" for digit in range(10)]
+    return tuple(chain.from_iterable(map(forms, longer)))
 
 
 def _numeral(word: str) -> str | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Container, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from statistics import fmean
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -30,7 +31,8 @@ class Question(NamedTuple):
 def forms(answer: str) -> tuple[str, ...]:
     """Return how a reply may begin with `answer`: two cases, with and without a space."""
     cases = (answer, answer.capitalize(), answer.lower())
-    return tuple(dict.fromkeys(space + case for space in ("", " ") for case in cases))
+    starts = (space + case for space, case in product(("", " "), cases))
+    return tuple(dict.fromkeys(starts))
 
 
 YES = forms("Yes")
@@ -65,9 +67,7 @@ class AnswerRecord:
         """
         right = self._beginnings(answers)
         wrong = self._beginnings(longer)
-        within = (
-            p for ids, p in wrong.items() if any(ids[:n] in right for n in range(len(ids)))
-        )
+        within = [p for ids, p in wrong.items() if _continues(ids, right)]
         return max(0.0, sum(right.values()) - sum(within))
 
     def _beginnings(self, answers: Sequence[str]) -> dict[tuple[int, ...], float]:
@@ -78,8 +78,13 @@ class AnswerRecord:
         return {
             ids: math.exp(sum(logprobs))
             for ids, logprobs in own.items()
-            if not any(ids[:n] in own for n in range(len(ids)))
+            if not _continues(ids, own)
         }
+
+
+def _continues(ids: tuple[int, ...], shorter: Container[tuple[int, ...]]) -> bool:
+    """Return whether tokens begin with fewer ones that are in `shorter`."""
+    return any(ids[:n] in shorter for n in range(len(ids)))
 
 
 class VqaSettings(BaseModel):
@@ -159,7 +164,7 @@ class QuestionScorer(Scorer):
         """
         questions = self.questions(query)
         shown = [Document((image,)) for image in document.images]
-        asked = [(image, question) for image in shown for question in questions]
+        asked = [*product(shown, questions)]
         records = yield from self.records(query, asked)
         if not isinstance(records, list):
             return records
@@ -171,15 +176,12 @@ class QuestionScorer(Scorer):
         self, query: Query, asked: Sequence[tuple[Document, Question]]
     ) -> Generator[list[Job], list[Outcome[Any]], list[AnswerRecord] | Outcome[Score]]:
         """Return the records of questions, each behind what is shown, or what has none."""
-        jobs = [
-            Job(
-                self.stage,
-                Candidate(shown, (Text(q.text),), answers=q.answers),
-                query.id,
-                f"{query.id} {digest(shown)[:12]}",
-            )
-            for shown, q in asked
-        ]
+        jobs = []
+        for shown, question in asked:
+            given = Candidate(shown, (Text(question.text),), answers=question.answers)
+            # One group for each image, so that it may be read once for all its questions.
+            group = f"{query.id} {digest(shown)[:12]}"
+            jobs.append(Job(self.stage, given, query.id, group))
         records = []
         for outcome in (yield jobs):
             if not isinstance(outcome, Result):

@@ -164,8 +164,8 @@ MUTANTS = (
     Mutant(
         "the judge is shown the question's picture in place of the answer's",
         "scorers/judging/corrected.py",
-        '"answer": pages.written(document.segments),',
-        '"answer": pages.written(\n'
+        '"answer": pages.write(document.segments),',
+        '"answer": pages.write(\n'
         "                tuple(\n"
         "                    next(\n"
         "                        (q for q in query.question if isinstance(q, Image)), s\n"

@@ -106,6 +106,18 @@ def test_nested_json_is_unread() -> None:
         assert isinstance(moves(text), Unreadable)
 
 
+@pytest.mark.parametrize(
+    "content",
+    ['{"a":' * 20_000 + "1" + "}" * 20_000, '{"choice": %s}' % ("1" * 5000)],
+    ids=["nested", "long number"],
+)
+def test_a_choice_that_python_cannot_load_is_wrong_officially(content: str) -> None:
+    text = tagged(content, "FINAL_ANSWER_JSON")
+    outcome = scored(known(CHOICE), text, mode="official")
+    assert isinstance(outcome, Result)
+    assert outcome.value.value == 0
+
+
 FIRST = tagged('{"choice": 0}', "FINAL_ANSWER_JSON")
 SECOND = tagged('{"choice": "1"}', "FINAL_ANSWER_JSON")
 

@@ -17,7 +17,7 @@ from pairwise_helpers import game, judged, upstream
 from plait.generators.base import NotApplicable, Unscored
 from plait.scorers.pairwise import resolve_protocol
 from plait.scorers.pairwise.games import FactualityScores, Game, Verdict, by_pair
-from plait.scorers.pairwise.mllm_bench import K, _medians, counted_battles
+from plait.scorers.pairwise.mllm_bench import K, _medians, battles_by_count
 from plait.scorers.pairwise.probench import (
     _fit,
     _rating,
@@ -129,7 +129,7 @@ def test_mllm_bench_counts_equal_the_count_files() -> None:
 
 def test_mllm_bench_elo_equals_the_released_ratings() -> None:
     played = by_pair(mllm_games(), None)
-    battles = [b for pair, games in played.items() for b in counted_battles(pair, games)]
+    battles = [b for pair, games in played.items() for b in battles_by_count(pair, games)]
     assert online_elo(battles, K) == pytest.approx(MLLM["elo"], abs=1e-9)
     assert _medians(battles) == pytest.approx(MLLM["median"], abs=1e-9)
     table = resolve_protocol("mllm-bench", "official").aggregate(mllm_games())
