@@ -184,9 +184,13 @@ def in_both_orders(games: Iterable[Game]) -> list[tuple[str, list[int]]]:
 
     One order alone would let the judge's position bias into the mean.
     """
-    judged = ((g.question, g.judgement) for g in games if g.judgement is not None)
-    pairs = [(question, preferences(j)) for question, j in judged]
-    return [(question, values) for question, values in pairs if len(values) == 2]
+    read = []
+    for game in games:
+        if game.judgement is not None:
+            values = preferences(game.judgement)
+            if len(values) == 2:
+                read.append((game.question, values))
+    return read
 
 
 TablePart = Literal["overall", "category", "field"]
@@ -253,18 +257,19 @@ def pair_rows(
     counts: Callable[[Sequence[Game]], Mapping[str, int]],
 ) -> list[PairStanding]:
     """Return a row for each pair's second system on each group of questions."""
-    return [
-        PairStanding(
-            system=second,
-            opponent=first,
-            part=part,
-            group=group,
-            values=values(members),
-            counts={**count_games(members), **counts(members)},
-        )
-        for (first, second), games in pairs.items()
-        for part, group, members in groups(games)
-    ]
+    rows = []
+    for (first, second), games in pairs.items():
+        for part, group, members in groups(games):
+            row = PairStanding(
+                system=second,
+                opponent=first,
+                part=part,
+                group=group,
+                values=values(members),
+                counts={**count_games(members), **counts(members)},
+            )
+            rows.append(row)
+    return rows
 
 
 __getattr__ = former_names(__name__, {"counted": "count_games"})

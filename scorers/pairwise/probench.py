@@ -26,7 +26,7 @@ from pydantic import Field
 from plait.generators.base import Result, Unscored
 from plait.generators.buckets import AnyPath
 from plait.generators.content import fill, join_texts
-from plait.generators.document import Content, Document, Query, Turn
+from plait.generators.document import Content, Document, Image, Query, Text, Turn
 from plait.generators.errors import UsageError
 from plait.scorers.features import (
     NAMES,
@@ -166,12 +166,13 @@ class ProBench(Pairwise):
 
     def _rounds(self, query: Query, first: Document, second: Document) -> Content:
         place = texts if self.mode == "official" else space_out
-        rounds: list[Content] = []
+        segments: list[Text | Image] = []
         for i, (turn, a, b) in enumerate(_by_turn(query, first, second)):
             pair = {"question": place(turn.content), "first": whole(a), "second": whole(b)}
             fields = {"i": as_content(str(i)), "pair": fill(_PAIR, pair)}
-            rounds += [as_content("\n\n" if i else ""), fill(_TURN, fields)]
-        return join_texts(s for content in rounds for s in content)
+            segments += as_content("\n\n" if i else "")
+            segments += fill(_TURN, fields)
+        return join_texts(segments)
 
     def repeats_after(self, reply: str) -> bool:
         """Only a reply without any verdict is asked for again (`isvalid_output`)."""
@@ -199,14 +200,14 @@ class ProBench(Pairwise):
         """
         if self.mode == "official":
             return Pairwise.aggregate(self, games, baseline)
-        all_games = [g for own in by_pair(games, baseline).values() for g in own]
-        rows = [
-            row
-            for part, group, members in groups(all_games)
-            for row in corrected_rows(
+        all_games: list[Game] = []
+        for of_pair in by_pair(games, baseline).values():
+            all_games += of_pair
+        rows: list[PairStanding] = []
+        for part, group, members in groups(all_games):
+            rows += corrected_rows(
                 members, baseline, part, group, self.draws, self.settings.weight
             )
-        ]
         return self.standings(rows, baseline)
 
     def values(self, games: Sequence[Game]) -> dict[str, Estimate]:
@@ -268,7 +269,7 @@ def corrected_rows(
     it in percent, order and style being equal; `preferred` is the observed one, over
     questions read in both orders; `plain_rating` is the rating without style.
     """
-    names = sorted({name for g in games for name in (g.first, g.second)})
+    names = sorted({g.first for g in games} | {g.second for g in games})
     if not names:
         return []
     anchor = baseline if baseline in names else names[0]
@@ -287,11 +288,9 @@ def corrected_rows(
         }
         if name in styled.win_rates:
             values["win_rate"] = styled.win_rates[name]
-        if name != anchor and (versus := [g for g in own if anchor in (g.first, g.second)]):
-            both = in_both_orders(g.versus(anchor) for g in versus)
-            wins = [100 * sum((v > 0) + (v == 0) / 2 for v in each) / 2 for _, each in both]
-            preferred = mean_by_question([question for question, _ in both], wins, PERCENT)
-            values["preferred"] = preferred
+        versus = [g for g in own if anchor in (g.first, g.second)]
+        if name != anchor and versus:
+            values["preferred"] = _observed_win_rate(g.versus(anchor) for g in versus)
         rows.append(
             PairStanding(
                 system=name,
@@ -304,6 +303,17 @@ def corrected_rows(
         )
     rows.sort(key=lambda row: (rank(row.values["rating"]), row.system))
     return [*rows, PairStanding(system="", part=part, group=group, values=styled.effects)]
+
+
+def _observed_win_rate(games: Iterable[Game]) -> Estimate:
+    """Return how often the second system is preferred, in percent, ties being half."""
+    questions = []
+    wins = []
+    for question, preferences in in_both_orders(games):
+        questions.append(question)
+        won = sum((p > 0) + (p == 0) / 2 for p in preferences)
+        wins.append(100 * won / 2)
+    return mean_by_question(questions, wins, PERCENT)
 
 
 def battles_of(game: Game, strong: float) -> list[Battle]:
@@ -455,9 +465,11 @@ def _tokens(games: Sequence[Game]) -> dict[str, Estimate]:
     """
     means: dict[str, list[int]] = {"tokens": [], "tokens_of_opponent": []}
     for game in games:
-        (base, own), judgement = game.styles, game.judgement
-        outcomes = [r.outcome for r in judgement.readings] if judgement is not None else []
-        if own is not None and any(isinstance(o, Result | Unscored) for o in outcomes):
+        base, own = game.styles
+        readings = () if game.judgement is None else game.judgement.readings
+        replied = any(isinstance(r.outcome, Result | Unscored) for r in readings)
+        if own is not None and replied:
             means["tokens"].append(own.tokens)
-        means["tokens_of_opponent"] += [] if base is None else [base.tokens]
+        if base is not None:
+            means["tokens_of_opponent"].append(base.tokens)
     return {name: plain_mean(counts, "") for name, counts in means.items() if counts}

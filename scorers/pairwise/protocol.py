@@ -101,11 +101,12 @@ class Pairwise:
 
         ValueError where it cannot be asked.
         """
-        return tuple(
-            PairQuestion(aspect, swapped, self.turns(aspect, query, a, b))
-            for aspect in self.aspects(query)
-            for swapped, a, b in both_orders(first, second)
-        )
+        questions = []
+        for aspect in self.aspects(query):
+            for swapped, shown_first, other in both_orders(first, second):
+                turns = self.turns(aspect, query, shown_first, other)
+                questions.append(PairQuestion(aspect, swapped, turns))
+        return tuple(questions)
 
     def read(self, reply: str, aspect: Aspect = "preference") -> ParsedReply:
         """Return what a reply says."""
