@@ -63,7 +63,7 @@ def _group(value: Any) -> RowGroup:
 
 def _query(row: Row, images: ImageFolder) -> Query:
     id = row.id(numbers=True)
-    question = row.said("question")
+    question = row.nonblank_text("question")
     image = images.image(row.text("image_path"))
     meta = row.object("meta")
     about = {QUESTION_TYPE: "question type", "url": "url"}

@@ -112,7 +112,7 @@ def _query(row: Row, files: ImageFolder, kept: ImageCache) -> Query:
     kind = row.values.get("question_type") or KIND_OF[task]
     if kind not in ("open", CLOSED):
         raise RowError(Rule.CATEGORY, f"question_type is {brief(kind)}; open or closed")
-    prompt = row.said("prompt")
+    prompt = row.nonblank_text("prompt")
     criteria = {about: _criteria(row, f"{about}_rubrics") for about in ABOUTS}
     told = row.values.get(TASK)
     text = row.optional("text_ref", str)
