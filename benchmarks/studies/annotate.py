@@ -14,7 +14,7 @@ import json
 import random
 import secrets
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain, combinations
 from pathlib import Path
@@ -90,7 +90,7 @@ def annotate(
     gold = _gold(Path(options.gold), options, known) if options.gold else {}
     blocks = _blocks(known, gold, options)
     contents = _contents(board, [*chain.from_iterable(blocks)])
-    tokens = [{secrets.token_hex(8): unit for unit in block} for block in blocks]
+    tokens = [_by_token(block) for block in blocks]
     items = _items(tokens, contents, gold, options)
     form_names = {item["form"] for item in items.values()}
     forms = {name: _form(name) for name in sorted(form_names)}
@@ -103,6 +103,11 @@ def annotate(
         _write_page(folder / PAGE, key, order, contents, show)
     # The last file: where it is, the page is whole.
     write_whole(folder / KEY, json_text(key))
+
+
+def _by_token(block: Iterable[Unit]) -> dict[str, Unit]:
+    """Return units by random tokens, which tell nothing of them."""
+    return {secrets.token_hex(8): unit for unit in block}
 
 
 def _items(
@@ -268,7 +273,7 @@ def _question(
     return {"name": name, "title": title, "about": about, "keys": [*keys.items()]}
 
 
-class _ShownItem(NamedTuple):
+class _PageItem(NamedTuple):
     """What raters see of an item."""
 
     query: Query
@@ -284,9 +289,9 @@ class _ShownItem(NamedTuple):
         yield self.truth or ()
 
 
-def _shown_item(
+def _item_on_page(
     item: Mapping[str, Any], contents: Mapping[Unit, tuple[Query, Content]]
-) -> _ShownItem:
+) -> _PageItem:
     unit = Unit(*(item[name] for name in Unit._fields))
     sides = unit.sides if unit.baseline else unit.sides[:1]
     query, _ = contents[sides[0]]
@@ -297,7 +302,7 @@ def _shown_item(
     if item["form"] == "MSR" and query.reference is not None:
         # As for judges: solutions are graded against the truth.
         truth = query.reference.segments
-    return _ShownItem(query, answers, truth)
+    return _PageItem(query, answers, truth)
 
 
 def _write_page(
@@ -310,7 +315,7 @@ def _write_page(
     shown = {}
     # By token here too, since the numbers of images follow this order.
     for token in sorted(key["items"]):
-        shown[token] = _shown_item(key["items"][token], contents)
+        shown[token] = _item_on_page(key["items"][token], contents)
     images: dict[str, Image] = {}
     for content in chain.from_iterable(item.contents for item in shown.values()):
         images |= {part.digest: part for part in content if isinstance(part, Image)}

@@ -521,6 +521,8 @@ def _apart(one: JudgeIdentity, other: JudgeIdentity) -> str:
     return f"{one.mode} {wordings[0]} and {other.mode} {wordings[1]}, modes differ too"
 
 
+_ScoredSides = list[tuple[Side, float]]
+"""Answers to one query, each with its score."""
 SEEDS = range(5)
 """Seeds of a judge's own sampling that are looked up beside the run's."""
 
@@ -540,7 +542,7 @@ class Scored:
         games: dict[JudgeIdentity, list[Preference]] = {}
         for judge in self._judges:
             rows = []
-            for about, sides in self._scored_sides(judge.name).items():
+            for about, sides in self._sides_with_scores(judge.name).items():
                 # By name, as the sides of rulings are.
                 sides.sort(key=lambda scored: scored[0].system)
                 for (first, own), (second, other) in combinations(sides, 2):
@@ -549,9 +551,9 @@ class Scored:
                 games[JudgeIdentity(judge.name, "")] = rows
         return games
 
-    def _scored_sides(self, judge: str) -> dict[tuple[str, int], list[tuple[Side, float]]]:
+    def _sides_with_scores(self, judge: str) -> Mapping[tuple[str, int], _ScoredSides]:
         """Return the answers that a judge scored and their scores, by query and repeat."""
-        scored: dict[tuple[str, int], list[tuple[Side, float]]] = defaultdict(list)
+        scored: dict[tuple[str, int], _ScoredSides] = defaultdict(list)
         for e, query, document in self._answers:
             score = e.scores.get(judge)
             if isinstance(score, Result):

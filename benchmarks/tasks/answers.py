@@ -387,11 +387,11 @@ def remarks(about: Mapping[str, Any]) -> Iterator[str]:
             )
             # Runs of earlier versions did not record broken rows.
             broken = counts.get("broken", [])
-            yield from _named("not to a query of the data", counts["unknown"])
-            yield from _named("in broken rows without an id", broken)
+            yield from _first_ids("not to a query of the data", counts["unknown"])
+            yield from _first_ids("in broken rows without an id", broken)
 
 
-def _named(what: str, told: Sequence[str]) -> Iterator[str]:
+def _first_ids(what: str, told: Sequence[str]) -> Iterator[str]:
     """Yield a line with the first of these; none where there are none."""
     if told:
         more = ", ..." if len(told) > _MOST_NAMED else ""

@@ -168,8 +168,10 @@ def _query(row: Row, images: tuple[Image, ...], descriptions: Mapping[str, str])
     question = row.nonblank_text("question")
     preference, factuality = _criteria(row.text("criteria"))
     about = {k: v for k, v in row.values.items() if k not in _READ and v}
-    about |= {FACTUALITY: factuality} if factuality else {}
-    about |= {DESCRIPTION: descriptions[index]} if index in descriptions else {}
+    if factuality:
+        about[FACTUALITY] = factuality
+    if index in descriptions:
+        about[DESCRIPTION] = descriptions[index]
     return Query(
         id=index,
         category=CATEGORY_OF[task],

@@ -50,7 +50,8 @@ def category_of(id: str, stated: Sequence[str]) -> str:
     prefix, dash, _ = id.partition("-")
     named = {"id": prefix} if dash and prefix in CATEGORIES else {}
     for text in stated:
-        if text and (known := _WRITTEN.get(re.sub(r"[^a-z]", "", text.lower()))):
+        known = _WRITTEN.get(re.sub(r"[^a-z]", "", text.lower()))
+        if known:
             named[f"category {text!r}"] = known
     if not named:
         given = " / ".join(map(repr, stated)) or "not given"

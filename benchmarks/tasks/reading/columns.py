@@ -155,7 +155,7 @@ class Columns:
         for name in names:
             written.setdefault(name.strip().casefold(), []).append(name)
         every = [*chain.from_iterable(written.values())]
-        taken = _stated_columns(stated, every, what, key)
+        taken = _take_stated_columns(stated, every, what, key)
         claimed = {*chain.from_iterable(taken.values())}
         free = {}
         for low, spellings in written.items():
@@ -237,7 +237,7 @@ class Columns:
         return {m: ", ".join(names) for m, names in self.by_meaning.items()}
 
 
-def _stated_columns(
+def _take_stated_columns(
     stated: Mapping[str, str], every: Sequence[str], what: str, key: str
 ) -> dict[str, tuple[str, ...]]:
     """Return by meaning the columns that people name; UsageError for none and for two."""
