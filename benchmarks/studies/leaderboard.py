@@ -8,7 +8,7 @@ queries of each. The ground truth and its controls are shown last and have no ra
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -96,18 +96,17 @@ class Benchmark:
         """By system, its average and its values by query.
 
         One that several runs have, with the same average, is one system; with another
-        average, the later run's carries the name of the run.
+        average, the later run's carries the name of the run, or its path where another
+        run has that name.
         """
         found: dict[str, Column] = {}
         for part in self.parts:
             values = part.board.values[self.scorer.name]
             rows = {row["system"]: row for row in leaderboard(part.board)}
             for i, system in enumerate(part.board.systems):
-                name = system.name
                 scores = rows[system.name]["scores"]
                 cell = scores[self.scorer.name][self.average]
-                if name in found and found[name].cell["mean"] != cell["mean"]:
-                    name = f"{name} ({part.run.name})"
+                name = _free_name(found, system.name, cell, part.run)
                 cell = {**cell, "weights": rows[system.name]["weights"]}
                 cell |= part.board.mark_of(system.name)
                 column = Column(cell, values[:, i], is_reference(system.name))
@@ -143,6 +142,14 @@ class Benchmark:
         shares = np.array([board.categories[c] for c in groups], float)
         means = [means_of(weights[:, own], values[own]) for own in groups.values()]
         return np.tensordot(shares / shares.sum(), np.stack(means), 1)
+
+
+def _free_name(taken: Mapping[str, Column], system: str, cell: Cell, run: AnyPath) -> str:
+    """Return the shortest name of a run's system that no other average has."""
+    for name in (system, f"{system} ({run.name})"):
+        if name not in taken or taken[name].cell["mean"] == cell["mean"]:
+            return name
+    return f"{system} ({run})"
 
 
 def overview_of(runs: Iterable[AnyPath]) -> Overview:
