@@ -174,7 +174,10 @@ def _science_rows(path: Path) -> Iterator[Entry]:
     cases = []
     for block in load_rows(path)[0]:
         if isinstance(block, dict):
-            cases += block.get("samples", [])
+            samples = block.get("samples", [])
+            if not isinstance(samples, list):
+                raise TaskError(f"{path}: samples must be a list, not {brief(samples)}")
+            cases += samples
     for i, case in enumerate(cases, 1):
         yield Entry("science", f"{i:02d}", case)
 
