@@ -249,7 +249,8 @@ def files_of(folder: Path, pattern: str = "") -> ChosenFiles:
             raise TaskError(f"data.files: nothing in {folder} matches {pattern!r}")
         return ChosenFiles(found, [])
     inside = sorted(folder.rglob("*"))
-    found = [path for path in inside if _may_hold_rows(path.relative_to(folder))]
+    every = [path for path in inside if _may_hold_rows(path.relative_to(folder))]
+    found = every
     if not found:
         raise TaskError(f"{folder} holds no file of rows ({', '.join(SUFFIXES)})")
     by_split: dict[str, list[Path]] = {}
@@ -269,7 +270,8 @@ def files_of(folder: Path, pattern: str = "") -> ChosenFiles:
             f"{folder} holds several files of rows ({names}, ...): say which with "
             f"--set data.files='{found[0].relative_to(folder)}', a name or a pattern"
         )
-    left = [path for path in sorted(folder.rglob(f"*{kind}")) if path not in chosen]
+    others = {*every} - {*chosen}
+    left = [path for path in sorted(others) if path.suffix.lower() == kind]
     return ChosenFiles(chosen, left)
 
 
