@@ -77,6 +77,7 @@ def annotate(
 
     A page that is there already is kept, since answers may have been given on it.
     """
+    # As they are read back from the key, where a tuple is a list.
     settings = json.loads(json.dumps(asdict(options)))
     if (folder / KEY).exists():
         if read_key(folder)["settings"] != settings:

@@ -242,11 +242,7 @@ def read_ratings(
         places[name, unit] = row.place
         own = row.text("scale", scale)
         about = _about(row)
-        one = ratings.scales.setdefault(name, own)
-        if one != own:
-            raise row.wrong("scale", f"all scores of {name!r} are on one scale, {one}")
-        if ratings.about.setdefault(unit, about) != about:
-            raise row.wrong("category", "an earlier row puts it into another group")
+        _add_group(ratings, row, name, own, unit, about)
         verdicts = _verdicts(row) if ratings.form == "score" else []
         if verdicts:
             if first_ruled is None:
@@ -261,6 +257,22 @@ def read_ratings(
         else:
             ratings.values[name][unit] = _value(row, ratings.form, own)
     return ratings
+
+
+def _add_group(
+    ratings: RatedDocuments,
+    row: RatingRow,
+    rater: str,
+    scale: str,
+    unit: Unit,
+    about: About,
+) -> None:
+    """Add the scale of a rater and the group of a unit; UsageError for another before."""
+    first = ratings.scales.setdefault(rater, scale)
+    if first != scale:
+        raise row.wrong("scale", f"all scores of {rater!r} are on one scale, {first}")
+    if ratings.about.setdefault(unit, about) != about:
+        raise row.wrong("category", "an earlier row puts it into another group")
 
 
 def _of_criterion(path: Path, rows: list[RatingRow], criterion: str) -> list[RatingRow]:

@@ -335,6 +335,7 @@ def lengths(preferences: Preferences) -> Measured:
         longer = words[:, 1] - words[:, 0]
         more = images[:, 1] - images[:, 0]
         measure = "rank correlation of difference in length and preference"
+        # Both answers may be without a word.
         relative = longer / (words.sum(1) + 1)
         found = rank_correlation(every, relative, preference)
         yield Finding(judge.label, measure, found, len(pairs))

@@ -44,8 +44,14 @@ from plait.scorers.statistics.means import PERCENT, paired_differences, pooled_m
 
 POSITIONS = (SAME, TO_FIRST, TO_LAST)
 COUNTS = (
-    *("pairs", "counted", "one_order", "ties"),
-    *("unscored", "failed", "skipped", "missing"),
+    "pairs",
+    "counted",
+    "one_order",
+    "ties",
+    "unscored",
+    "failed",
+    "skipped",
+    "missing",
 )
 GROUPS = {"split": "split", "source": "source", "generator": "pairs with an answer of"}
 _COUNTED = (

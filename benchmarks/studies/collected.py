@@ -76,7 +76,9 @@ def collect_ratings(
                 rows.append(_row(rater, one))
     pairs = key["settings"]["pairs"]
     head = ["rater", "answered", "cannot say", "gold %", "repeated %"]
-    head += ["left %", "median s"] if pairs else ["median s"]
+    if pairs:
+        head.append("left %")
+    head.append("median s")
     notes = [
         "Gold: share of answers that match the gold file. Repeated: share of second "
         "answers that match the first. With 95% intervals by query; n counts queries."

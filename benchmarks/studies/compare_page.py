@@ -75,21 +75,25 @@ def report(
         named = [f"each one is listed in {failures}"]
         shown.append(reasons_table("pair", why.items(), named))
         overall.append(most_frequent("pair", why.items(), failures))
-    against = f" against {about['baseline']}" if about["baseline"] else ""
-    whose = "our" if parse_rubric(about["rubric"]).path is None else "the released"
-    how = f"{about['mode']} mode, {whose} wording, judged by {about['judge']}"
-    title = f"Comparison by {about['protocol']}{against}, {how}"
     for one in overall:
         console.print(one.rich)
     lines = [*remarks, f"{asked} in {run.seconds:.0f} s"]
-    lines += ["Stopped. Run the same command again to continue."] * run.interrupted
+    if run.interrupted:
+        lines.append("Stopped. Run the same command again to continue.")
     for line in lines:
         console.print(line, soft_wrap=True)
     page = place.parent / f"{place.name}.md"
     write_whole(page.with_suffix(".json"), json_text(content))
     write_whole(page.parent / failures, missing_values_csv(missing, names, {}))
-    write_whole(page, markdown_page(title, remarks, shown))
+    write_whole(page, markdown_page(_title(about), remarks, shown))
     console.print(f"comparison {page}", soft_wrap=True)
+
+
+def _title(about: Mapping[str, Any]) -> str:
+    against = f" against {about['baseline']}" if about["baseline"] else ""
+    whose = "our" if parse_rubric(about["rubric"]).path is None else "the released"
+    how = f"{about['mode']} mode, {whose} wording, judged by {about['judge']}"
+    return f"Comparison by {about['protocol']}{against}, {how}"
 
 
 def _pair(matchup: Matchup) -> str:

@@ -222,6 +222,7 @@ def _scores(
     scorer: str,
     same: set[str],
 ) -> tuple[dict[str, Any], list[str]]:
+    """Return the scores of two systems by one scorer: plain data, and a line of a table."""
     first = runs[0].scores(systems[0], scorer)
     second = runs[1].scores(systems[1], scorer)
     keys = sorted(same & first.keys() & second.keys())
@@ -231,26 +232,24 @@ def _scores(
     scale = runs[0].scorers[scorer]
     # The second run goes first, since the first run is what is subtracted.
     means = PairedMeans.of(theirs, ours, scale)
-    after = means.first
-    before = means.second
     gap = means.difference
-    form = NumberForm.of(scale)
-    signed = NumberForm.of(scale, signed=True)
     content = {
         "scorer": scorer,
         "systems": list(systems),
-        "first": before.as_json("mean"),
-        "second": after.as_json("mean"),
+        "first": means.second.as_json("mean"),
+        "second": means.first.as_json("mean"),
         "difference": gap.as_json("mean"),
         "n": gap.n,
         "only_first": sorted(alone[0]),
         "only_second": sorted(alone[1]),
     }
+    form = NumberForm.of(scale)
+    signed = NumberForm.of(scale, signed=True)
     line = [
         _name(systems),
         scorer,
-        form.number(before.value),
-        form.number(after.value),
+        form.number(means.second.value),
+        form.number(means.first.value),
         signed.number(gap.value),
         signed.interval(gap.ci95) or gap.reason or "-",
         f"{gap.n:,}",

@@ -221,11 +221,13 @@ def _match(
     Raises TaskError for a file beside them that cannot be read, since it may be one.
     """
     format = FORMATS[name]
-    inside: Iterable[AnyPath] = place.glob(format.files)
+    files: list[AnyPath] = [place]
+    if not place.is_file():
+        files = sorted(place.glob(format.files), key=str)
     own: dict[AnyPath, list[Any]] = {}
     left: list[str] = []
     wrong: list[TaskError] = []
-    for file in [place] if place.is_file() else sorted(inside, key=str):
+    for file in files:
         if file not in rows:
             rows[file] = _rows_or_error(file)
         match rows[file]:

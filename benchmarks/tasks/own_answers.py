@@ -59,7 +59,8 @@ def read_answers(
         given = answers.answer(row)
         again = f"{row.where}: {Rule.DUPLICATE.value}: an earlier answer has the id already"
         name = answers.system(row)
-        for system in by_system if name is None else [name]:
+        whose = by_system if name is None else [name]
+        for system in whose:
             add_answer(by_system[system], id, given, again)
     return by_system
 

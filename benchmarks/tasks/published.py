@@ -172,6 +172,7 @@ def gather(
         try:
             claims.add(group.id)
             query, own = _valid_row(make(value))
+            # Some readers make the id only with the query.
             if query.id != group.id:
                 claims.add(query.id)
         except RowError as error:
@@ -189,12 +190,20 @@ def gather(
         if query is None:
             continue
         given = {name: by_id.get(query.id, lost[name]) for name, by_id in answers.items()}
-        for writer, answer in {**given, **own}.items():
-            if answer is not None:
-                published.setdefault(writer, {})[query.id] = answer
+        _add_published(published, query.id, {**given, **own})
     rules = Counter(dict(sorted(broken.items())))
     rules[Rule.NOT_UNICODE.value] += refused
     return TaskRows(queries.values, [*fields], published, dict(+rules))
+
+
+def _add_published(
+    published: dict[str, dict[str, Answer]],
+    id: str,
+    answers: Mapping[str, Answer | None],
+) -> None:
+    for writer, answer in answers.items():
+        if answer is not None:
+            published.setdefault(writer, {})[id] = answer
 
 
 def _valid_row(made: Query | ValidRow) -> ValidRow:

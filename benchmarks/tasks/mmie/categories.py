@@ -16,8 +16,18 @@ BENCHMARK = "benchmark"
 """Key under which rows in MMIE's format name the benchmark whose queries they are."""
 
 FIELDS = (
-    *("Art", "EECS", "Education", "Finance", "Health", "Philosophy", "Sports"),
-    *("Literature", "Mathematics", "Physics", "Coding", "Statistics"),
+    "Art",
+    "EECS",
+    "Education",
+    "Finance",
+    "Health",
+    "Philosophy",
+    "Sports",
+    "Literature",
+    "Mathematics",
+    "Physics",
+    "Coding",
+    "Statistics",
 )
 """In the order of Table 10: project-based learning, situational analysis, reasoning."""
 

@@ -239,15 +239,7 @@ def files_of(folder: Path, pattern: str = "") -> ChosenFiles:
     none, or where it cannot be told which belong together.
     """
     if pattern:
-        found = [path for path in sorted(folder.glob(pattern)) if path.is_file()]
-        wrong = [path for path in found if path.suffix.lower() not in SUFFIXES]
-        if wrong:
-            raise TaskError(f"data.files: {wrong[0]} is none of {', '.join(SUFFIXES)}")
-        if len({path.parent for path in found}) > 1:
-            raise TaskError(f"data.files: {pattern!r} matches files of several folders")
-        if not found:
-            raise TaskError(f"data.files: nothing in {folder} matches {pattern!r}")
-        return ChosenFiles(found, [])
+        return ChosenFiles(_matching_files(folder, pattern), [])
     inside = sorted(folder.rglob("*"))
     every = [path for path in inside if _may_hold_rows(path.relative_to(folder))]
     found = every
@@ -273,6 +265,19 @@ def files_of(folder: Path, pattern: str = "") -> ChosenFiles:
     others = {*every} - {*chosen}
     left = [path for path in sorted(others) if path.suffix.lower() == kind]
     return ChosenFiles(chosen, left)
+
+
+def _matching_files(folder: Path, pattern: str) -> list[Path]:
+    """Return the files of rows that match a pattern, all in one folder; TaskError."""
+    found = [path for path in sorted(folder.glob(pattern)) if path.is_file()]
+    wrong = [path for path in found if path.suffix.lower() not in SUFFIXES]
+    if wrong:
+        raise TaskError(f"data.files: {wrong[0]} is none of {', '.join(SUFFIXES)}")
+    if len({path.parent for path in found}) > 1:
+        raise TaskError(f"data.files: {pattern!r} matches files of several folders")
+    if not found:
+        raise TaskError(f"data.files: nothing in {folder} matches {pattern!r}")
+    return found
 
 
 def _may_hold_rows(path: PurePath) -> bool:

@@ -284,7 +284,8 @@ def images_of(
     Bytes, in JSON as base64, are kept in `kept`, paths are those of `files`. RowError for
     anything else.
     """
-    for item in value if isinstance(value, list) else [value]:
+    items = value if isinstance(value, list) else [value]
+    for item in items:
         if isinstance(item, str):
             yield files.image(item)
             continue

@@ -185,7 +185,9 @@ def _inside(folder: Path, name: str) -> Path:
     parts = [p for p in name.replace("\\", "/").split("/") if p not in ("", ".")]
     if name.startswith("/") or ".." in parts or not parts or "\0" in name:
         raise tarfile.TarError(f"it names a file outside its folder: {name!r}")
-    return folder.joinpath(*(parts if parts[0] == "images" else ("images", *parts)))
+    if parts[0] != "images":
+        parts.insert(0, "images")
+    return folder.joinpath(*parts)
 
 
 def digest_of(paths: Iterable[Path]) -> str:
