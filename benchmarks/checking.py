@@ -22,7 +22,7 @@ from plait.benchmarks.runs.experiment import read_task
 from plait.benchmarks.tasks import answers, own_data
 from plait.benchmarks.tasks.own_answers import find_answers
 from plait.benchmarks.tasks.own_data import FoundRows, find_rows
-from plait.benchmarks.tasks.published import RowPlace, TaskSet
+from plait.benchmarks.tasks.published import RowPlace, TaskSet, groups_by_member
 from plait.benchmarks.tasks.reading.columns import QUERIES
 from plait.benchmarks.tasks.reading.images import Progress
 from plait.benchmarks.tasks.reading.rules import brief
@@ -76,7 +76,8 @@ class Check:
             console.print(fact, markup=False, highlight=False)
         for reason in self.refused[:_MOST_REFUSED]:
             console.print(f"refused: {reason}", markup=False, highlight=False)
-        if (more := len(self.refused) - _MOST_REFUSED) > 0:
+        more = len(self.refused) - _MOST_REFUSED
+        if more > 0:
             console.print(f"refused: {more:,} more")
 
     def __str__(self) -> str:
@@ -172,15 +173,10 @@ class _SeenQueries:
     @property
     def table(self) -> ResultTable:
         """The first of them."""
-        lines = [
-            [
-                query.id,
-                query.category,
-                _line_of(query.question),
-                _line_of(query.reference.segments) if query.reference else "",
-            ]
-            for query in self.first
-        ]
+        lines = []
+        for query in self.first:
+            truth = _line_of(query.reference.segments) if query.reference else ""
+            lines.append([query.id, query.category, _line_of(query.question), truth])
         head = ["id", "category", "is asked", "true answer"]
         title = f"The first {len(lines):,} of {self.number:,} queries"
         return ResultTable.of(title, head, lines, numeric=False)
@@ -202,11 +198,7 @@ def _facts(task: TaskSet, seen: _SeenQueries, refused: int) -> Iterator[str]:
 def _columns_table(rows: FoundRows) -> ResultTable:
     """Return each column with its meaning and the first value that is there."""
     first = [row.value for row in islice(rows.rows, _SHOWN) if isinstance(row.value, dict)]
-    meanings = {
-        name: meaning
-        for meaning, names in rows.columns.by_meaning.items()
-        for name in names
-    }
+    meanings = groups_by_member(rows.columns.by_meaning)
     lines = []
     for name in (*meanings, *rows.columns.others):
         values = (row[name] for row in first if row.get(name) not in (None, ""))
@@ -217,11 +209,13 @@ def _columns_table(rows: FoundRows) -> ResultTable:
 
 def _line_of(content: Content) -> str:
     """Return texts and images in one line; the images have been opened."""
-    parts = [
-        f"[image {_size(part)}]" if isinstance(part, Image) else " ".join(part.text.split())
-        for part in content
-    ]
-    text = " ".join(filter(None, parts))
+    parts = []
+    for part in content:
+        if isinstance(part, Image):
+            parts.append(f"[image {_size(part)}]")
+        else:
+            parts += part.text.split()
+    text = " ".join(parts)
     return text if len(text) <= 2 * _WIDTH else f"{text[: 2 * _WIDTH - 3]}..."
 
 

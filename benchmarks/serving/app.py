@@ -11,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from importlib import metadata
+from itertools import chain
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Request
@@ -161,7 +162,7 @@ def _require(engine: ServingEngine, name: str | None, ability: str) -> None:
     abilities = engine.model.abilities
     if name is not None and name not in abilities:
         raise _unknown_model(engine, name)
-    able = abilities[name] if name else {a for names in abilities.values() for a in names}
+    able = abilities[name] if name else {*chain.from_iterable(abilities.values())}
     if ability not in able:
         what = name or engine.model.name
         reasons = {
@@ -192,12 +193,17 @@ async def _invalid(request: Request, error: Exception) -> Response:
     errors = error.errors()
     kinds = {"json_invalid": "invalid_json", "missing": "missing"}
     code = kinds.get(errors[0]["type"], "invalid_value")
-    places = [".".join(str(p) for p in e["loc"] if p != "body") for e in errors]
+    places = [_path_of(error) for error in errors]
     texts = [e["msg"].removeprefix("Value error, ") for e in errors]
     texts = [t.replace(_EXTRA, "this field is not supported") for t in texts]
     lines = [f"{p}: {t}" if p else t for p, t in zip(places, texts, strict=True)]
     message = "; ".join(dict.fromkeys(lines[:_SHOWN_ERRORS]))
     return RequestRefused(code, message, places[0] or None).reply
+
+
+def _path_of(error: Mapping[str, Any]) -> str:
+    """Return the field that an error of validation is about; empty for the whole body."""
+    return ".".join(str(part) for part in error["loc"] if part != "body")
 
 
 async def _defect(request: Request, error: Exception) -> Response:

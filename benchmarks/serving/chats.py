@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from PIL import Image as Pillow
@@ -39,17 +40,19 @@ def sample_of(request: ChatRequest, model: ServedModel) -> Query:
     Decodes all images once: call it outside the event loop.
     """
     wanted = request.modalities
-    if wanted is not None and (reason := _cannot_answer_with(wanted, model)):
+    reason = "" if wanted is None else _refusal(wanted, model)
+    if reason:
         raise RequestRefused("unsupported_value", reason, "modalities")
     turns = tuple(_turn(m, f"messages[{i}]") for i, m in enumerate(request.messages))
-    if (role := turns[-1].role) != "user":
+    role = turns[-1].role
+    if role != "user":
         reason = f"the last message must be the user's, not the {role}'s"
         raise RequestRefused("invalid_value", reason, "messages")
     query = Query(id=QUERY, category=QUERY, field=QUERY, turns=turns)
     return replace(query, wants_images=wanted is None or "image" in wanted)
 
 
-def _cannot_answer_with(wanted: Sequence[str], model: ServedModel) -> str:
+def _refusal(wanted: Sequence[str], model: ServedModel) -> str:
     """Return why the model cannot answer with exactly these; empty where it can."""
     if "text" not in wanted:
         return (
@@ -172,7 +175,7 @@ class ChatReply:
             yield self._event(delta)
         yield self._event({}, self._finish)
         if include_usage:
-            yield self._sent(choices=[], usage=self._usage)
+            yield self._chunk(choices=[], usage=self._usage)
         yield "data: [DONE]\n\n"
 
     def _about(self, kind: str, **more: Any) -> dict[str, Any]:
@@ -187,9 +190,9 @@ class ChatReply:
         }
 
     def _event(self, delta: dict[str, Any], finish: str | None = None) -> str:
-        return self._sent(choices=[{"index": 0, "delta": delta, "finish_reason": finish}])
+        return self._chunk(choices=[{"index": 0, "delta": delta, "finish_reason": finish}])
 
-    def _sent(self, **content: Any) -> str:
+    def _chunk(self, **content: Any) -> str:
         return f"data: {json.dumps(self._about('chat.completion.chunk', **content))}\n\n"
 
     def _message(self) -> dict[str, Any]:
@@ -222,13 +225,15 @@ class ChatReply:
     @property
     def _finish(self) -> str:
         """`length` where a draft reached its limit of tokens."""
-        records = (r for records in self.made.notes.values() for r in records)
-        return "length" if any(r.get("finish") == "length" for r in records) else "stop"
+        records = chain.from_iterable(self.made.notes.values())
+        reached = any(record.get("finish") == "length" for record in records)
+        return "length" if reached else "stop"
 
     @property
     def _usage(self) -> dict[str, Any]:
         usage = dict(self.made.usage)
-        read, written = (int(usage.pop(k, 0)) for k in ("input_tokens", "output_tokens"))
+        read = int(usage.pop("input_tokens", 0))
+        written = int(usage.pop("output_tokens", 0))
         tokens = {"prompt_tokens": read, "completion_tokens": written}
         return tokens | {"total_tokens": read + written, **usage}
 

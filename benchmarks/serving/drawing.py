@@ -36,8 +36,8 @@ def seeds_of(request: ImageGenerationRequest) -> list[int]:
 
 def refuse_other_settings(request: ImageGenerationRequest, stage: StageSpec) -> None:
     """RequestRefused for what the loaded stage cannot do, or does otherwise."""
-    if (wanted := request.response_format) not in (None, "b64_json"):
-        reason = f"response_format {wanted!r}: images are sent as b64_json"
+    if request.response_format not in (None, "b64_json"):
+        reason = f"response_format {request.response_format!r}: images are sent as b64_json"
         raise RequestRefused("unsupported_value", reason, "response_format")
     arguments: Mapping[str, Any] = stage.settings.get("arguments") or {}
     for field, value in _settings_of(request).items():

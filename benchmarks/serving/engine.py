@@ -36,7 +36,8 @@ class ServingEngine:
         on_failure: Callable[[], None] = lambda: None,
     ) -> None:
         """`on_loaded` is told the seconds; both are called from the engine's thread."""
-        self.model, self.limits = model, limits or ServingLimits()
+        self.model = model
+        self.limits = limits or ServingLimits()
         self.metrics = ServingMetrics()
         self.room = RequestRoom(self.limits, self.metrics)
         self.error: Exception | None = None

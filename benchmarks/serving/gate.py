@@ -120,17 +120,18 @@ class RequestGate:
         status = 0
         posted = scope["method"] == "POST"
 
-        async def seen(message: Message) -> None:
+        async def note_and_send(message: Message) -> None:
             nonlocal status
             status = message.get("status", status)
             await send(message)
 
         try:
             self._check(scope["path"], Headers(scope=scope))
-            await (self._answer if posted else self._app)(scope, receive, seen)
+            answer = self._answer if posted else self._app
+            await answer(scope, receive, note_and_send)
         except RequestRefused as refused:
             if not status:
-                await refused.reply(scope, receive, seen)
+                await refused.reply(scope, receive, note_and_send)
         finally:
             seconds = time.perf_counter() - began
             self._room.metrics.request(scope["path"], status or 500, seconds)
@@ -149,7 +150,8 @@ class RequestGate:
         self._check_length(int(length) if length.isdecimal() else 0)
 
     def _check_length(self, length: int) -> None:
-        if length > (most := self._room.limits.body_bytes):
+        most = self._room.limits.body_bytes
+        if length > most:
             reason = f"the request exceeds the limit of {most / 2**20:g} MiB"
             raise RequestRefused("body_too_large", reason)
 
@@ -163,7 +165,7 @@ class RequestGate:
                 pass
             end(RequestRefused("client_gone", "the client has left"))
 
-        async def limited() -> Message:
+        async def receive_within_limit() -> Message:
             nonlocal read, watching
             message = await receive()
             read += len(message.get("body", b""))
@@ -174,7 +176,7 @@ class RequestGate:
 
         async with self._room.place() as end:
             try:
-                await self._app(scope, limited, send)
+                await self._app(scope, receive_within_limit, send)
             finally:
                 if watching is not None:
                     watching.cancel()

@@ -49,9 +49,15 @@ class ServedModel:
     @property
     def abilities(self) -> dict[str, tuple[str, ...]]:
         """What each name can do that a request may give as its model."""
-        can = ("chat",) * bool(self.system) + ("images",) * bool(self.t2i)
-        drawing = {self.t2i_name: ("images",)} if self.t2i else {}
-        return {self.name: can} | drawing | {self.name: can}
+        can: tuple[str, ...] = ()
+        if self.system:
+            can = (*can, "chat")
+        if self.t2i:
+            can = (*can, "images")
+        abilities = {self.name: can}
+        if self.t2i:
+            abilities.setdefault(self.t2i_name, ("images",))
+        return abilities
 
     @property
     def fingerprint(self) -> str:

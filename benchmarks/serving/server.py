@@ -80,7 +80,7 @@ def serve(
     key = os.environ.get(key_variable, "").strip() if key_variable else None
     if key == "":
         raise UsageError(f"--api-key-env names {key_variable}, which is not set or empty")
-    with _bound(*listen) as listening:
+    with _listen(*listen) as listening:
         host, port = listening.getsockname()[:2]
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
         console.print(f"loading {model.name} ...")
@@ -102,7 +102,7 @@ def serve(
     return _tell_end(engine, console)
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int) -> socket.socket:
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family)

@@ -112,7 +112,8 @@ def agreement_report(
         criterion=criterion,
     )
     about = {"scores": str(scores_path), "human": str(human_path)}
-    about |= {"criterion": criterion} if criterion else {}
+    if criterion:
+        about["criterion"] = criterion
     return about | compare(judges, people, replace(settings, human_scale=scale))
 
 
@@ -171,15 +172,11 @@ def compare(
     for annotator, values in sorted(people.values.items()):
         for unit, value in values.items():
             rated[unit][annotator] = value
-    sides = [*map(set, judges.values.values()), *map(set, judges.missing.values())]
-    if all(rated.keys().isdisjoint(units) for units in sides):
-        annotated = sorted(rated)
-        scored = sorted(judges.about)
-        shown = (" of ".join(unit[:2]) for unit in (*annotated[:1], *scored[:1]))
-        raise UsageError(
-            f"of {len(annotated):,} annotated documents none is among the {len(scored):,} "
-            f"to be scored; the first of each: {' / '.join(shown) or 'none'}"
-        )
+    _check_overlap(rated, judges)
+    measured = []
+    for name in sorted(judges.raters):
+        plain = {"judge": name, "counts": _counts(name, judges, rated)}
+        measured.append(plain | _measures(name, judges, people, rated, settings))
     return {
         "form": people.form,
         "human_scale": settings.people_scale if people.form == "score" else None,
@@ -187,14 +184,24 @@ def compare(
         "annotated": len(rated),
         "ratings": sum(len(values) for values in rated.values()),
         "blank": sum(len(units) for units in people.missing.values()),
-        "judges": [
-            {"judge": name, "counts": _counts(name, judges, rated)}
-            | _measures(name, judges, people, rated, settings)
-            for name in sorted(judges.raters)
-        ],
+        "judges": measured,
         "people": _people(people.form, rated, settings),
         "alpha": _alpha(people, rated, settings) if len(people.values) > 1 else {},
     }
+
+
+def _check_overlap(rated: Rated, judges: RatedDocuments) -> None:
+    """Raise UsageError where no annotated document is one that a judge was to score."""
+    judged: list[Collection[Unit]] = [*judges.values.values(), *judges.missing.values()]
+    if not all(rated.keys().isdisjoint(units) for units in judged):
+        return
+    annotated = sorted(rated)
+    scored = sorted(judges.about)
+    first = (" of ".join(unit[:2]) for unit in (*annotated[:1], *scored[:1]))
+    raise UsageError(
+        f"of {len(annotated):,} annotated documents none is among the {len(scored):,} "
+        f"to be scored; the first of each: {' / '.join(first) or 'none'}"
+    )
 
 
 def _counts(name: str, judges: RatedDocuments, rated: Rated) -> dict[str, Any]:
@@ -245,23 +252,32 @@ def _measures(
     mapped = settings.rescale and ends is not None and ends != human_ends
     for unit, own, human in matched:
         score = float(own)
-        about = _about(unit, judges, people)
         if mapped and ends is not None:
-            share = (score - ends[0]) / (ends[1] - ends[0])
-            score = human_ends[0] + share * (human_ends[1] - human_ends[0])
+            score = _map_linearly(score, ends, human_ends)
         mean = float(np.mean([*_numbers(human).values()]))
+        about = _about(unit, judges, people)
         pairs.append(ScoredPair(query=unit.id, **about._asdict(), judge=score, human=mean))
     one_scale = not settings.rescale or ends is not None
     groups = agreement(pairs, one_scale=one_scale, draws=settings.draws)
     return {"scale": scale, "rescaled": mapped, "groups": [g.as_json() for g in groups]}
 
 
+def _map_linearly(
+    score: float, ends: tuple[float, float], onto: tuple[float, float]
+) -> float:
+    """Return the place on the scale `onto` of a score on the scale between `ends`."""
+    share = (score - ends[0]) / (ends[1] - ends[0])
+    return onto[0] + share * (onto[1] - onto[0])
+
+
 def _about(unit: Unit, judges: RatedDocuments, people: RatedDocuments) -> About:
     """The group as people's file states it, else as the judges' side does, else by name."""
-    sides = [side.about.get(unit, About()) for side in (people, judges)]
-    by_name = About(mmies_category(unit.id) or "unknown", kind_of(unit.system))
-    stated = (filter(None, values) for values in zip(*sides, by_name, strict=True))
-    return About(*map(next, stated))
+    ours = people.about.get(unit, About())
+    theirs = judges.about.get(unit, About())
+    return About(
+        category=ours.category or theirs.category or mmies_category(unit.id) or "unknown",
+        kind=ours.kind or theirs.kind or kind_of(unit.system),
+    )
 
 
 def _people(form: Form, rated: Rated, settings: AgreementSettings) -> dict[str, Any]:
@@ -346,22 +362,23 @@ def brief_tables(content: Mapping[str, Any]) -> list[ResultTable]:
     rows = list(_brief_rows(content))
     shown = [row for row in rows if row.is_first or has_interval(row.measures.values())]
     names = [name for name in shown[0].measures if name in BRIEF]
-    reasons = dict.fromkeys(
-        f"- {row.measures[name]['reason']}"
-        for row in shown
-        for name in names
-        if "reason" in row.measures[name]
-    )
+    reasons: dict[str, None] = {}
+    for row in shown:
+        reasons |= _reasons(row.measures[name] for name in names)
     head = ["judge", "", "answers", *(TITLES[name] for name in names)]
     notes = [*_brief_notes(content, len(rows) - len(shown)), *reasons]
     title = f"Agreement with {content.get('truth') or 'people'}"
     table = ResultTable.of(title, head, (_brief_cells(row, names) for row in shown), notes)
-    alphas = {
-        name: alpha
-        for name, alpha in content["alpha"].items()
-        if name == content["form"] or has_interval([alpha])
-    }
+    alphas = {}
+    for name, alpha in content["alpha"].items():
+        if name == content["form"] or has_interval([alpha]):
+            alphas[name] = alpha
     return [table, _alphas(alphas)] if alphas else [table]
+
+
+def _reasons(estimates: Iterable[Mapping[str, Any]]) -> dict[str, None]:
+    """Return as notes, each once, why estimates have no value; as the keys of a dict."""
+    return dict.fromkeys(f"- {e['reason']}" for e in estimates if "reason" in e)
 
 
 def has_interval(estimates: Iterable[Mapping[str, Any]]) -> bool:
@@ -390,7 +407,8 @@ def _brief_notes(content: Mapping[str, Any], hidden: int) -> Iterator[str]:
     for judge in content["judges"]:
         counts = judge["counts"]
         missing = {**counts["no_score"], **counts["unmatched"]}
-        if told := ", ".join(f"{n:,} {why}" for why, n in missing.items()):
+        if missing:
+            told = ", ".join(f"{n:,} {why}" for why, n in missing.items())
             lost[told].append(judge["judge"])
     for told, names in lost.items():
         yield f"Of {content['annotated']:,} answers {told}: {', '.join(names)}."
@@ -423,9 +441,9 @@ def _alphas(alphas: Mapping[str, Mapping[str, Any]]) -> ResultTable:
     for name, plain in alphas.items():
         alpha = TableCell.of(estimate_of(plain, "value"), form)
         rows.append([TableCell(name, plain["level"]), alpha, TableCell(f"{plain['n']:,}")])
-    reasons = dict.fromkeys(f"- {p['reason']}" for p in alphas.values() if "reason" in p)
     title = "agreement among people: Krippendorff's alpha"
-    return ResultTable.of(title, ["", "alpha", "rated by several"], rows, [*reasons])
+    notes = [*_reasons(alphas.values())]
+    return ResultTable.of(title, ["", "alpha", "rated by several"], rows, notes)
 
 
 def _judge(judge: Mapping[str, Any], content: Mapping[str, Any]) -> ResultTable:
@@ -459,19 +477,21 @@ def _caption(counts: Mapping[str, Any], truth: str | None, blank: int) -> str:
     scored = f"{counts['matched']:,} of {counts['annotated']:,} annotated answers"
     told += [f"{n:,} {why}" for why, n in counts["unmatched"].items()]
     told.append(f"{counts['not_annotated']:,} more not annotated")
-    examples = "; ".join(" of ".join(map(str, e[:2])) for e in counts["unmatched_examples"])
-    return ", ".join([scored, *told]) + (f" (unmatched: {examples})" if examples else "")
+    caption = ", ".join([scored, *told])
+    examples = [f"{id} of {system}" for id, system, *_ in counts["unmatched_examples"]]
+    return f"{caption} (unmatched: {'; '.join(examples)})" if examples else caption
 
 
 def _table(title: str, caption: str, rows: Iterable[Row]) -> ResultTable:
     lines = list(rows)
     names: Sequence[str] = list(lines[0][1]) if lines else []
-    cells = [cell for _, by_name in lines for cell in by_name.values()]
-    reasons = dict.fromkeys(f"- {c['reason']}" for c in cells if "reason" in c)
     form = NumberForm(3)
-    shown = [
-        [who, *(TableCell.of(estimate_of(own[n], "value"), form) for n in names)]
-        for who, own in lines
-    ]
+    cells = []
+    reasons: dict[str, None] = {}
+    for who, measures in lines:
+        values = (estimate_of(measures[name], "value") for name in names)
+        cells.append([who, *(TableCell.of(value, form) for value in values)])
+        reasons |= _reasons(measures.values())
     head = [TableColumn(""), *(TableColumn(TITLES[n], numeric=True) for n in names)]
-    return ResultTable.of(title, head, shown, [*filter(None, [caption]), *reasons])
+    notes = [caption, *reasons] if caption else [*reasons]
+    return ResultTable.of(title, head, cells, notes)

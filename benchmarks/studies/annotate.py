@@ -14,11 +14,11 @@ import json
 import random
 import secrets
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import combinations
+from itertools import chain, combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 
@@ -77,6 +77,7 @@ def annotate(
 
     A page that is there already is kept, since answers may have been given on it.
     """
+    # As they are read back from the key, where a tuple is a list.
     settings = json.loads(json.dumps(asdict(options)))
     if (folder / KEY).exists():
         if read_key(folder)["settings"] != settings:
@@ -89,40 +90,70 @@ def annotate(
     known = sorted(_units(board, options))
     gold = _gold(Path(options.gold), options, known) if options.gold else {}
     blocks = _blocks(known, gold, options)
-    contents = _contents(board, [unit for block in blocks for unit in block])
-    items: dict[str, dict[str, Any]] = {}
-    tokens: list[list[str]] = []
-    first: dict[Unit, str] = {}
-    sides = random.Random(options.seed)
-    for block in blocks:
-        named = {secrets.token_hex(8): unit for unit in block}
-        tokens.append(sorted(named))  # an order that says nothing
-        for token, unit in named.items():
-            sample, _ = contents[unit.sides[0]]
-            # The rubric that judges follow too, else one question about the whole.
-            rubric = sample.metadata.get(RUBRIC, sample.category)
-            items[token] = unit._asdict() | {
-                "category": sample.category,
-                "form": _PAIR if options.pairs else rubric if rubric in OWN else _WHOLE,
-                "flipped": options.pairs and sides.random() < 0.5,
-                "gold": gold.get(unit),
-                "again": first.get(unit),
-            }
-            first.setdefault(unit, token)
-    forms = {name: _form(name) for name in sorted({i["form"] for i in items.values()})}
-    for item in items.values():
-        asked = [question["name"] for question in forms[item["form"]]["questions"]]
-        if not (item["gold"] or {}).keys() <= {*asked}:
-            raise UsageError(
-                f"{options.gold}: {item['id']} of {item['system']} answers "
-                f"{', '.join(item['gold'])}; raters are asked for {', '.join(asked)}"
-            )
+    contents = _contents(board, [*chain.from_iterable(blocks)])
+    tokens = [_by_token(block) for block in blocks]
+    items = _items(tokens, contents, gold, options)
+    form_names = {item["form"] for item in items.values()}
+    forms = {name: _form(name) for name in sorted(form_names)}
+    _check_gold(items, forms, options)
     key = {"study": secrets.token_hex(8), "settings": settings}
     key |= {"forms": forms, "items": items}
+    # Tokens are random, so their order does not tell which item is gold or repeated.
+    order = [sorted(named) for named in tokens]
     with progress(console, "preparing images") as show:
-        _write_page(folder / PAGE, key, tokens, contents, show)
+        _write_page(folder / PAGE, key, order, contents, show)
     # The last file: where it is, the page is whole.
     write_whole(folder / KEY, json_text(key))
+
+
+def _by_token(block: Iterable[Unit]) -> dict[str, Unit]:
+    """Return units by random tokens, which tell nothing of them."""
+    return {secrets.token_hex(8): unit for unit in block}
+
+
+def _items(
+    tokens: Sequence[Mapping[str, Unit]],
+    contents: Mapping[Unit, tuple[Query, Content]],
+    gold: Mapping[Unit, Mapping[str, Any]],
+    options: AnnotateOptions,
+) -> dict[str, dict[str, Any]]:
+    """Return what the key says of each item, by token; `tokens` are those of each block."""
+    items: dict[str, dict[str, Any]] = {}
+    first: dict[Unit, str] = {}
+    sides = random.Random(options.seed)
+    for token, unit in chain.from_iterable(named.items() for named in tokens):
+        query, _ = contents[unit.sides[0]]
+        items[token] = unit._asdict() | {
+            "category": query.category,
+            "form": _PAIR if options.pairs else _form_of(query),
+            "flipped": options.pairs and sides.random() < 0.5,
+            "gold": gold.get(unit),
+            "again": first.get(unit),
+        }
+        first.setdefault(unit, token)
+    return items
+
+
+def _form_of(query: Query) -> str:
+    """Return the rubric that judges follow too, else the form of one question."""
+    rubric = query.metadata.get(RUBRIC, query.category)
+    return rubric if rubric in OWN else _WHOLE
+
+
+def _check_gold(
+    items: Mapping[str, Mapping[str, Any]],
+    forms: Mapping[str, Mapping[str, Any]],
+    options: AnnotateOptions,
+) -> None:
+    """Raise UsageError where gold answers what raters are not asked."""
+    for item in items.values():
+        asked = [question["name"] for question in forms[item["form"]]["questions"]]
+        gold = item["gold"] or {}
+        if not gold.keys() <= {*asked}:
+            raise UsageError(
+                f"{options.gold}: {item['id']} of {item['system']} answers "
+                f"{', '.join(gold)}; raters are asked for {', '.join(asked)}"
+            )
 
 
 def _blocks(
@@ -186,11 +217,15 @@ def _gold(
     form = "vote" if options.pairs else "score"
     if ratings.form != form or len(ratings.values) != 1:
         raise UsageError(f"{path} must give one {form} for each item, by one annotator")
-    (name, values), gold, valid = *ratings.values.items(), dict[Unit, Any](), {*known}
+    [(name, values)] = ratings.values.items()
+    rulings = ratings.rulings.get(name, {})
+    valid = {*known}
+    gold: dict[Unit, dict[str, Any]] = {}
     turned = {"system": "baseline", "baseline": "system"}
     for unit, value in values.items():
-        right: dict[str, Any] = {**ratings.rulings[name].get(unit, {})} or {form: value}
+        right: dict[str, Any] = {**rulings.get(unit, {})} or {form: value}
         if unit not in valid and unit.baseline:
+            # The file may name the two systems of a pair the other way round.
             unit = unit.sides[1]._replace(baseline=unit.system)
             right = {form: turned.get(str(value), value)}
         if unit not in valid:
@@ -200,13 +235,16 @@ def _gold(
 
 
 def _contents(board: Board, units: Sequence[Unit]) -> dict[Unit, tuple[Query, Content]]:
-    wanted = {side for unit in units for side in unit.sides}
-    return {
-        unit: (e.sample, e.document.value.segments)
-        for e in board.reading({unit.id for unit in units})
-        if (unit := Unit(e.sample.id, e.system, e.repeat)) in wanted
-        if isinstance(e.document, Result) and isinstance(e.sample, Query)
-    }
+    """Return the query and the answer of each side of the units."""
+    wanted = {*chain.from_iterable(unit.sides for unit in units)}
+    contents = {}
+    for e in board.reading({unit.id for unit in units}):
+        side = Unit(e.sample.id, e.system, e.repeat)
+        if side not in wanted:
+            continue
+        if isinstance(e.document, Result) and isinstance(e.sample, Query):
+            contents[side] = e.sample, e.document.value.segments
+    return contents
 
 
 def _form(name: str) -> dict[str, Any]:
@@ -236,6 +274,38 @@ def _question(
     return {"name": name, "title": title, "about": about, "keys": [*keys.items()]}
 
 
+class _PageItem(NamedTuple):
+    """What raters see of an item."""
+
+    query: Query
+    answers: Sequence[Content]
+    """Of a pair, the one on the left first."""
+    truth: Content | None
+
+    @property
+    def contents(self) -> Iterator[Content]:
+        """All of it, in the order of the page."""
+        yield from (turn.content for turn in self.query.turns)
+        yield from self.answers
+        yield self.truth or ()
+
+
+def _item_on_page(
+    item: Mapping[str, Any], contents: Mapping[Unit, tuple[Query, Content]]
+) -> _PageItem:
+    unit = Unit(*(item[name] for name in Unit._fields))
+    sides = unit.sides if unit.baseline else unit.sides[:1]
+    query, _ = contents[sides[0]]
+    answers = [contents[side][1] for side in sides]
+    if item["flipped"]:
+        answers.reverse()
+    truth = None
+    if item["form"] == "MSR" and query.reference is not None:
+        # As for judges: solutions are graded against the truth.
+        truth = query.reference.segments
+    return _PageItem(query, answers, truth)
+
+
 def _write_page(
     folder: Path,
     key: Mapping[str, Any],
@@ -243,36 +313,24 @@ def _write_page(
     contents: Mapping[Unit, tuple[Query, Content]],
     on_progress: Any,
 ) -> None:
-    shown: dict[str, tuple[Query, list[Content], Content | None]] = {}
+    shown = {}
+    # By token here too, since the numbers of images follow this order.
     for token in sorted(key["items"]):
-        item = key["items"][token]
-        unit = Unit(*(item[name] for name in Unit._fields))
-        sides = unit.sides if unit.baseline else unit.sides[:1]
-        sample, _ = contents[sides[0]]
-        answers = [contents[side][1] for side in sides][:: -1 if item["flipped"] else 1]
-        # As for judges: solutions are graded against the truth.
-        solved = item["form"] == "MSR" and sample.reference is not None
-        truth = sample.reference.segments if solved and sample.reference else None
-        shown[token] = sample, answers, truth
-    images = {
-        segment.digest: segment
-        for sample, answers, truth in shown.values()
-        for content in (*(t.content for t in sample.turns), *answers, truth or ())
-        for segment in content
-        if isinstance(segment, Image)
-    }
+        shown[token] = _item_on_page(key["items"][token], contents)
+    images: dict[str, Image] = {}
+    for content in chain.from_iterable(item.contents for item in shown.values()):
+        images |= {part.digest: part for part in content if isinstance(part, Image)}
     numbers = {digest: number for number, digest in enumerate(images)}
     files = FolderFiles(folder)
     packs = pack_images(files, [*images.values()], BlobReader(), on_progress, SIDE)
-    items = {
-        token: {
+    items = {}
+    for token, (query, answers, truth) in shown.items():
+        items[token] = {
             "form": key["items"][token]["form"],
-            "turns": [[t.role, segments_of(t.content, numbers)] for t in sample.turns],
+            "turns": [[t.role, segments_of(t.content, numbers)] for t in query.turns],
             "truth": truth and segments_of(truth, numbers),
             "answers": [segments_of(answer, numbers) for answer in answers],
         }
-        for token, (sample, answers, truth) in shown.items()
-    }
     about = {"study": key["study"], "forms": key["forms"], "pack": PACK, "packs": packs}
     files.write_data("items.js", about | {"blocks": blocks, "items": items})
     template = environment().get_template("annotate.html.j2")

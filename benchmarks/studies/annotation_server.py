@@ -40,7 +40,7 @@ class _Handler(SimpleHTTPRequestHandler):
         if not self._is_local():
             return self._reply(HTTPStatus.FORBIDDEN)
         if self.path.startswith(f"/{ANSWERS}/"):
-            kept = self._kept_file()
+            kept = self._answers_file()
             return self._reply(
                 HTTPStatus.OK, kept.read_bytes() if kept.exists() else b"null"
             )
@@ -55,10 +55,11 @@ class _Handler(SimpleHTTPRequestHandler):
         if not self._is_local() or not self.path.startswith(f"/{ANSWERS}/"):
             return self._reply(HTTPStatus.FORBIDDEN)
         if not length.isdecimal() or int(length) > _MOST:
+            # The body stays unread, and would be taken for the next request.
             self.close_connection = True
             return self._reply(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         body = self.rfile.read(int(length))
-        kept = self._kept_file()
+        kept = self._answers_file()
         try:
             sent = json.loads(body)
             about = sent["study"], sent["rater"], type(sent["revision"])
@@ -80,9 +81,10 @@ class _Handler(SimpleHTTPRequestHandler):
     def _rater(self) -> str:
         return unquote(self.path.removeprefix(f"/{ANSWERS}/"))
 
-    def _kept_file(self) -> Path:
+    def _answers_file(self) -> Path:
         name = self._rater()
-        digest = hashlib.sha256(self._rater().encode()).hexdigest()
+        # Different names may be one in the letters of a file name.
+        digest = hashlib.sha256(name.encode()).hexdigest()
         return self.folder / ANSWERS / f"{safe_name(name)[:40]}-{digest[:8]}.json"
 
     def _reply(

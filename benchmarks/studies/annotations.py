@@ -109,15 +109,26 @@ class RatedDocuments:
             scores = self.values.get(rater, {})
             missing = self.missing.get(rater, {})
             for pair in known:
-                if reasons := [missing[s] for s in sides[pair] if s in missing]:
-                    voted.missing[rater][pair] = reasons[0]
-                elif all(side in scores for side in sides[pair]):
-                    one, other = (np.array([float(scores[s])]) for s in sides[pair])
-                    better = float(paired_differences(one, other)[0])
-                    better *= -1 if rater in self.reversed else 1
-                    vote: Vote = "system" if better > 0 else "baseline"
-                    voted.values[rater][pair] = vote if better else "undecided"
+                one, other = sides[pair]
+                if one in missing or other in missing:
+                    voted.missing[rater][pair] = missing[one if one in missing else other]
+                elif one in scores and other in scores:
+                    better = _difference(float(scores[one]), float(scores[other]))
+                    if rater in self.reversed:
+                        better = -better
+                    voted.values[rater][pair] = _vote(better)
         return voted
+
+
+def _difference(one: float, other: float) -> float:
+    return float(paired_differences(np.array([one]), np.array([other]))[0])
+
+
+def _vote(better: float) -> Vote:
+    """Return the vote by how much better the system's answer is than the baseline's."""
+    if better == 0:
+        return "undecided"
+    return "system" if better > 0 else "baseline"
 
 
 def read_scores(
@@ -180,8 +191,9 @@ def of_board(board: Board) -> RatedDocuments:
         name = OutcomeName(outcome)
         if scorer is None:
             ratings.about[unit] = About(category)
-            for lost in ratings.missing.values() if name != OutcomeName.DONE else ():
-                lost[unit] = f"answer {name}"
+            if name != OutcomeName.DONE:
+                for missing in ratings.missing.values():
+                    missing[unit] = f"answer {name}"
         elif value is not None:
             ratings.values[scorer][unit] = value
         elif name != OutcomeName.NO_DOCUMENT:
@@ -215,40 +227,52 @@ def read_ratings(
     ratings = RatedDocuments(_form(path, rows))
     units = {f"{unit.id}_{unit.system}": unit for unit in known}
     places: dict[tuple[str, Unit], str] = {}
-    ruled: tuple[int, str] | None = None
+    first_ruled: tuple[int, str] | None = None
     for row in rows:
         unit = _unit(row, units)
         name = row.text(rater, unnamed)
-        if former := places.get((name, unit)):
+        if (name, unit) in places:
             told = f"where several rate, name each in the column {rater!r}"
             if not criterion and not row.is_blank(CRITERION):
                 told = "--criterion NAME takes the rows about one criterion"
             raise UsageError(
                 f"{row.place}: {unit.id} of {unit.system} is rated by {name!r} already "
-                f"in {former}; {told}"
+                f"in {places[name, unit]}; {told}"
             )
         places[name, unit] = row.place
         own = row.text("scale", scale)
         about = _about(row)
-        if (one := ratings.scales.setdefault(name, own)) != own:
-            raise row.wrong("scale", f"all scores of {name!r} are on one scale, {one}")
-        if ratings.about.setdefault(unit, about) != about:
-            raise row.wrong("category", "an earlier row puts it into another group")
+        _add_group(ratings, row, name, own, unit, about)
         verdicts = _verdicts(row) if ratings.form == "score" else []
         if verdicts:
-            ruled = ruled or (len(verdicts), row.place)
-            if len(verdicts) != ruled[0]:
-                rule = f"all rows need one number of criteria; {ruled[1]} has {ruled[0]}"
-                raise row.wrong(CRITERIA, f"these are {len(verdicts)}, and {rule}")
+            if first_ruled is None:
+                first_ruled = len(verdicts), row.place
+            _check_number(row, verdicts, *first_ruled)
             category = mmies_category(unit.id, [about.category])
-            ratings.values[name][unit], ratings.rulings[name][unit] = _rule(
-                row, verdicts, category, own
-            )
+            score, rulings = _rule(row, verdicts, category, own)
+            ratings.values[name][unit] = score
+            ratings.rulings[name][unit] = rulings
         elif row.is_blank(ratings.form):
             ratings.missing[name][unit] = BLANK
         else:
             ratings.values[name][unit] = _value(row, ratings.form, own)
     return ratings
+
+
+def _add_group(
+    ratings: RatedDocuments,
+    row: RatingRow,
+    rater: str,
+    scale: str,
+    unit: Unit,
+    about: About,
+) -> None:
+    """Add the scale of a rater and the group of a unit; UsageError for another before."""
+    first = ratings.scales.setdefault(rater, scale)
+    if first != scale:
+        raise row.wrong("scale", f"all scores of {rater!r} are on one scale, {first}")
+    if ratings.about.setdefault(unit, about) != about:
+        raise row.wrong("category", "an earlier row puts it into another group")
 
 
 def _of_criterion(path: Path, rows: list[RatingRow], criterion: str) -> list[RatingRow]:
@@ -363,16 +387,22 @@ def _table(path: Path, text: str) -> Iterator[tuple[str, Any]]:
 def _json(path: Path, text: str) -> Iterator[tuple[str, Any]]:
     entries = _parse(str(path), text)
     if isinstance(entries, dict):
-        named = entries.items()
-        entries = [{**v, DOCUMENT: n} if isinstance(v, dict) else v for n, v in named]
-    for number, value in enumerate(entries if isinstance(entries, list) else [], 1):
-        yield f"{path.name} entry {number}", value
+        entries = [_with_name(name, value) for name, value in entries.items()]
+    if isinstance(entries, list):
+        for number, value in enumerate(entries, 1):
+            yield f"{path.name} entry {number}", value
+
+
+def _with_name(name: str, value: Any) -> Any:
+    """Return the row of a document by its name; what is no row as it is."""
+    return {**value, DOCUMENT: name} if isinstance(value, dict) else value
 
 
 def _json_lines(path: Path, text: str) -> Iterator[tuple[str, Any]]:
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
-            yield (place := f"{path.name} line {number}"), _parse(place, line)
+            place = f"{path.name} line {number}"
+            yield place, _parse(place, line)
 
 
 def _parse(place: str, text: str) -> Any:
@@ -383,13 +413,15 @@ def _parse(place: str, text: str) -> Any:
 
 
 def _form(path: Path, rows: Sequence[RatingRow]) -> Form:
-    columns = {name for row in rows for name in row.values}
+    columns: set[str] = set()
+    for row in rows:
+        columns.update(row.values)
     forms = [form for form in FORMS if form in columns]
     if not forms and CRITERIA in columns:
         forms = ["score"]
-    lacking = (
-        [] if DOCUMENT in columns else [c for c in ("id", "system") if c not in columns]
-    )
+    lacking = []
+    if DOCUMENT not in columns:
+        lacking = [name for name in ("id", "system") if name not in columns]
     if len(forms) == 1 and not lacking:
         return forms[0]
     named = f"lacks {' and '.join(lacking)}; it " if lacking else ""
@@ -437,6 +469,13 @@ def ends_of(scale: str) -> tuple[float, float]:
     if ends is None or ends[0] >= ends[1]:
         raise UsageError(f"scale {scale!r} is not of the form LOW-HIGH, such as 0-6")
     return ends
+
+
+def _check_number(row: RatingRow, verdicts: Sequence[str], number: int, place: str) -> None:
+    """Raise UsageError where a row has not as many verdicts as the first, at `place`."""
+    if len(verdicts) != number:
+        rule = f"all rows need one number of criteria; {place} has {number}"
+        raise row.wrong(CRITERIA, f"these are {len(verdicts)}, and {rule}")
 
 
 _VERDICTS = "each criterion must be 0 or 1, as in 1;0;1;1;0;1"
@@ -487,8 +526,10 @@ def _rule(
 
 
 def _value(row: RatingRow, form: Form, scale: str) -> Value:
-    if form != "vote":
-        return row.number(form, *((-2, 2) if form == "preference" else ends_of(scale)))
+    if form == "score":
+        return row.number(form, *ends_of(scale))
+    if form == "preference":
+        return row.number(form, -2, 2)
     vote = row.text("vote").casefold()
     choices: dict[str, Vote] = {"undecided": "undecided", "tie": "undecided"}
     sides: tuple[Vote, Vote] = ("system", "baseline")

@@ -27,11 +27,11 @@ from plait.benchmarks.results.table import ResultTable, json_text, markdown_page
 from plait.benchmarks.runs.opening import open_results
 from plait.benchmarks.runs.run_directory import folder_written
 from plait.benchmarks.studies.rulings import lvlm_of, side_of
-from plait.cluster.plan import lookup_in
+from plait.cluster.plan import Evaluation, lookup_in
 from plait.cluster.walks import noting, read
 from plait.generators.base import Job, Result
 from plait.generators.buckets import AnyPath
-from plait.generators.document import Query
+from plait.generators.document import Document, Query
 from plait.generators.errors import UsageError
 from plait.generators.files import write_whole
 from plait.generators.names import validate
@@ -134,7 +134,11 @@ def sections(
     """Return all sections by name, from comparisons and scores of a run."""
     rulings = find_rulings(results)
     scored = Scored(results)
-    pairs = {j: rows for j, lines in rulings.items() if (rows := preferences(lines))}
+    pairs = {}
+    for judge, lines in rulings.items():
+        rows = preferences(lines)
+        if rows:
+            pairs[judge] = rows
     pairs |= scored.pairs()
     no_pairs = [] if rulings else ["no pairwise judgements: run `plait compare` first"]
     no_answers = [] if pairs else ["no two answers to one question were judged"]
@@ -153,11 +157,11 @@ def sections(
         ),
         "repeatability": (
             "Repeatability: the same question, asked again",
-            chain(no_pairs, repeatability(rulings), scored.repeated()),
+            chain(no_pairs, repeatability(rulings), scored.repeatability()),
         ),
         "rewording": (
             "Wording and mode: the same pair, asked or read differently",
-            chain(no_pairs, rewording(rulings), scored.reworded(rubric)),
+            chain(no_pairs, rewording(rulings), scored.rewording(rubric)),
         ),
     }
     return {name: Section(*section) for name, section in measured.items()}
@@ -269,8 +273,11 @@ _Answers = tuple[str, int, str, str]
 def finding(judge: str, measure: str, questions: Sequence[str], values: Any) -> Finding:
     """Return the mean of (n,) values on n questions, with its interval by question."""
     numbers = [float(value) for value in values]
-    ends = PERCENT if measure.endswith(" %") else UNBOUNDED
-    ends = of_differences(PERCENT) if measure.endswith("points of %") else ends
+    ends = UNBOUNDED
+    if measure.endswith("points of %"):
+        ends = of_differences(PERCENT)
+    elif measure.endswith(" %"):
+        ends = PERCENT
     nothing = Estimate(None, None, 0, "nothing to compare")
     mean = pooled_mean(questions, numbers, ends) if numbers else nothing
     return Finding(judge, measure, mean, len(numbers))
@@ -279,7 +286,8 @@ def finding(judge: str, measure: str, questions: Sequence[str], values: Any) -> 
 def positions(rulings: Rulings) -> Measured:
     """Measure how often the verdict stays when the answers change places."""
     for judge, lines in rulings.items():
-        if not (pairs := both_orders(lines)):
+        pairs = both_orders(lines)
+        if not pairs:
             yield f"{judge.label}: no pair was read in both orders"
             continue
         questions = [ruling.question for ruling, _, _ in pairs]
@@ -320,32 +328,36 @@ def _share(toward: npt.ArrayLike) -> Floats:
 def lengths(preferences: Preferences) -> Measured:
     """Measure how far the longer answer is preferred, and the one with more images."""
     for judge, pairs in preferences.items():
-        every = [p.question for p in pairs]
+        every = [pair.question for pair in pairs]
         preference = np.array([pair.value for pair in pairs], dtype=np.float64)
-        # (pairs, 2 answers, 2)
-        first = [(pair.first.words, pair.first.images) for pair in pairs]
-        second = [(pair.second.words, pair.second.images) for pair in pairs]
-        sizes = np.stack([np.array(first), np.array(second)], axis=1)
-        words = sizes[:, :, 0]
-        by, more = np.diff(sizes, axis=1)[:, 0].T
+        words = np.array([(pair.first.words, pair.second.words) for pair in pairs])
+        images = np.array([(pair.first.images, pair.second.images) for pair in pairs])
+        longer = words[:, 1] - words[:, 0]
+        more = images[:, 1] - images[:, 0]
         measure = "rank correlation of difference in length and preference"
-        found = rank_correlation(every, by / (words.sum(1) + 1), preference)
+        # Both answers may be without a word.
+        relative = longer / (words.sum(1) + 1)
+        found = rank_correlation(every, relative, preference)
         yield Finding(judge.label, measure, found, len(pairs))
-        longer = np.sign(by) * preference
-        uneven = by != 0
+        toward_longer = np.sign(longer) * preference
+        uneven = longer != 0
         illustrated = more != 0
         ratio = words.max(1) / np.maximum(1, words.min(1))
         alike = ratio <= 1.05
         twice = ratio <= 2
+        # Each with the pairs that it is about.
         measures = {
-            "longer answer preferred, %": (_share(longer), uneven),
-            "preference for the longer, by up to 5%": (longer, uneven & alike),
-            "preference for the longer, up to twice": (longer, uneven & ~alike & twice),
-            "preference for the longer, over twice": (longer, uneven & ~twice),
+            "longer answer preferred, %": (_share(toward_longer), uneven),
+            "preference for the longer, by up to 5%": (toward_longer, uneven & alike),
+            "preference for the longer, up to twice": (
+                toward_longer,
+                uneven & ~alike & twice,
+            ),
+            "preference for the longer, over twice": (toward_longer, uneven & ~twice),
         }
         if illustrated.any():
-            toward = _share(np.sign(more) * preference)
-            measures["answer with more pictures preferred, %"] = toward, illustrated
+            toward_more = _share(np.sign(more) * preference)
+            measures["answer with more pictures preferred, %"] = toward_more, illustrated
         for name, (values, chosen) in measures.items():
             questions = [every[i] for i in np.flatnonzero(chosen)]
             yield finding(judge.label, name, questions, values[chosen])
@@ -416,14 +428,17 @@ def family(name: str) -> str:
 
 def _toward(own: str, pairs: Iterable[Preference]) -> dict[_Answers, float]:
     """Return the preference for the one answer of the family `own`, by both answers."""
-    found = {}
-    for question, repeat, a, b, value in pairs:
-        is_own = [bool(own) and family(side.writer) == own for side in (a, b)]
-        if is_own == [False, True]:
-            found[question, repeat, a.system, b.system] = value
-        elif is_own == [True, False]:
-            found[question, repeat, b.system, a.system] = -value
-    return found
+    if not own:
+        return {}
+    toward = {}
+    for question, repeat, first, second, value in pairs:
+        is_first = family(first.writer) == own
+        is_second = family(second.writer) == own
+        if is_second and not is_first:
+            toward[question, repeat, first.system, second.system] = value
+        elif is_first and not is_second:
+            toward[question, repeat, second.system, first.system] = -value
+    return toward
 
 
 def _by_others(
@@ -462,11 +477,12 @@ def equality(label: str, unit: str, sets: Sequence[Values], otherwise: str) -> M
 
 
 def _values(rulings: Iterable[Ruling], judging: int) -> Values:
-    return {
-        (r.question, (*_about(r)[1:], r.swapped)): float(r.preference)
-        for r in rulings
-        if r.judging == judging and r.preference is not None
-    }
+    values = dict[tuple[str, object], float]()
+    for ruling in rulings:
+        if ruling.judging == judging and ruling.preference is not None:
+            question, *answers = _about(ruling)
+            values[question, (*answers, ruling.swapped)] = float(ruling.preference)
+    return values
 
 
 def repeatability(rulings: Rulings) -> Measured:
@@ -506,6 +522,8 @@ def _apart(one: JudgeIdentity, other: JudgeIdentity) -> str:
     return f"{one.mode} {wordings[0]} and {other.mode} {wordings[1]}, modes differ too"
 
 
+_ScoredSides = list[tuple[Side, float]]
+"""Answers to one query, each with its score."""
 SEEDS = range(5)
 """Seeds of a judge's own sampling that are looked up beside the run's."""
 
@@ -515,33 +533,36 @@ class Scored:
 
     def __init__(self, results: RunResults) -> None:
         self._lvlms = {s.name: lvlm_of(s) for s in results.systems}
-        self._results, self._lookup = results, lookup_in(results.store)
+        self._results = results
+        self._lookup = lookup_in(results.store)
         self._judges = [s for s in results.scorers if s.name.startswith(PREFIX)]
-        self._answers = [
-            (e, e.sample, e.document.value)
-            for e in results.evaluations()
-            if e.complete and isinstance(e.document, Result)
-            if isinstance(e.sample, Query)
-        ]
+        self._answers = [*_answers(results)]
 
     def pairs(self) -> dict[JudgeIdentity, list[Preference]]:
         """Return differences in score of all pairs of answers to one query, by judge."""
         games: dict[JudgeIdentity, list[Preference]] = {}
-        for one in self._judges:
-            scored: dict[tuple[str, int], list[tuple[Side, float]]] = defaultdict(list)
-            for e, query, document in self._answers:
-                if isinstance(score := e.scores.get(one.name), Result):
-                    side = side_of(e.system, self._lvlms[e.system], document)
-                    scored[query.id, e.repeat].append((side, score.value.value))
+        for judge in self._judges:
             rows = []
-            for about, sides in scored.items():
+            for about, sides in self._sides_with_scores(judge.name).items():
+                # By name, as the sides of rulings are.
                 sides.sort(key=lambda scored: scored[0].system)
                 for (first, own), (second, other) in combinations(sides, 2):
                     rows.append(Preference(*about, first, second, other - own))
-            games |= {JudgeIdentity(one.name, ""): rows} if rows else {}
+            if rows:
+                games[JudgeIdentity(judge.name, "")] = rows
         return games
 
-    def repeated(self) -> Measured:
+    def _sides_with_scores(self, judge: str) -> Mapping[tuple[str, int], _ScoredSides]:
+        """Return the answers that a judge scored and their scores, by query and repeat."""
+        scored: dict[tuple[str, int], _ScoredSides] = defaultdict(list)
+        for e, query, document in self._answers:
+            score = e.scores.get(judge)
+            if isinstance(score, Result):
+                side = side_of(e.system, self._lvlms[e.system], document)
+                scored[query.id, e.repeat].append((side, score.value.value))
+        return scored
+
+    def repeatability(self) -> Measured:
         """Measure how far each rubric judge agrees with itself under other seeds."""
         for one in (yield from self._with_records()):
             if not one.stage.seeded:
@@ -552,7 +573,7 @@ class Scored:
             once = f"{one.name}: scored under one seed only"
             yield from equality(one.name, "points of 100", sets, once)
 
-    def reworded(self, released: RubricSource) -> Measured:
+    def rewording(self, released: RubricSource) -> Measured:
         """Measure how far each rubric judge agrees with itself under other rubrics.
 
         Without `released` rubrics only our own can be looked up. Rubrics with equal texts
@@ -600,6 +621,15 @@ class Scored:
             if isinstance(outcome, Result):
                 values[query.id, (e.system, e.repeat)] = outcome.value.value
         return values, frozenset(keys)
+
+
+def _answers(results: RunResults) -> Iterator[tuple[Evaluation, Query, Document]]:
+    """Yield every answer of a run with its evaluation and its query."""
+    for e in results.evaluations():
+        if not e.complete or not isinstance(e.sample, Query):
+            continue
+        if isinstance(e.document, Result):
+            yield e, e.sample, e.document.value
 
 
 def rubric_judge(scorer: RecordedScorer, root: AnyPath) -> ByRubric:

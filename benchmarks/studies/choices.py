@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,8 +44,14 @@ from plait.scorers.statistics.means import PERCENT, paired_differences, pooled_m
 
 POSITIONS = (SAME, TO_FIRST, TO_LAST)
 COUNTS = (
-    *("pairs", "counted", "one_order", "ties"),
-    *("unscored", "failed", "skipped", "missing"),
+    "pairs",
+    "counted",
+    "one_order",
+    "ties",
+    "unscored",
+    "failed",
+    "skipped",
+    "missing",
 )
 GROUPS = {"split": "split", "source": "source", "generator": "pairs with an answer of"}
 _COUNTED = (
@@ -113,31 +120,30 @@ class Judged:
         counted = [pair for pair in pairs if pair.id in self.whole]
         if not counted:
             return Estimate(None, None, 0, "no pair of which all replies can be read")
-        toward_a = (float(np.sign(self.whole[pair.id]).mean()) for pair in counted)
-        rights = [
-            50.0 * (1 + (share if pair.chosen == "A" else -share))
-            for pair, share in zip(counted, toward_a, strict=True)
-        ]
+        rights = []
+        for pair in counted:
+            toward_a = float(np.sign(self.whole[pair.id]).mean())
+            toward_chosen = toward_a if pair.chosen == "A" else -toward_a
+            rights.append(50.0 * (1 + toward_chosen))
         mean = pooled_mean([pair.prompt for pair in counted], rights, PERCENT)
         return replace(mean, n=len(counted))
 
     @cached_property
     def whole(self) -> dict[str, Sequence[float]]:
         """The preferences for A in each pair of which everything could be read."""
-        read = {id: self._read(replies) for id, replies in self.said.items()}
+        read = {id: _preferences(replies) for id, replies in self.said.items()}
         return {id: own for id, own in read.items() if len(own) == self.orders}
-
-    def _read(self, replies: Iterable[Said]) -> list[float]:
-        return [reply.preference for reply in replies if reply.outcome == OutcomeName.DONE]
 
     def official(self, pairs: Iterable[Pair]) -> dict[str, Any]:
         """Return the official counts, and their quotient in percent."""
         correct = judged = evaluated = 0
         for pair in pairs:
             evaluated += pair.id in self.said
-            for preference in self._read(self.said.get(pair.id, ())):
+            for preference in _preferences(self.said.get(pair.id, ())):
                 judged += 1
-                correct += bool(preference) and (preference > 0) == (pair.chosen == "A")
+                names_chosen = (preference > 0) == (pair.chosen == "A")
+                if preference and names_chosen:
+                    correct += 1
         share = 100 * (correct / judged) if judged else None
         counts = {"evaluated": evaluated, "correct": correct, "judged": judged}
         return counts | {"accuracy": share}
@@ -146,10 +152,13 @@ class Judged:
         """Return how far the place of an answer decides; empty where it has none."""
         if self.orders < 2:
             return {}
-        both = [(p.prompt, self.whole[p.id]) for p in pairs if p.id in self.whole]
-        named, swapped = (np.array([own[i] for _, own in both]) for i in (0, 1))
+        counted = [pair for pair in pairs if pair.id in self.whole]
+        prompts = [pair.prompt for pair in counted]
+        named = np.array([self.whole[pair.id][0] for pair in counted])
+        swapped = np.array([self.whole[pair.id][1] for pair in counted])
+        # Preferences here are for A; the measures want them for the answer shown first,
+        # which in the other order is B.
         measures = position_measures(named, -swapped)
-        prompts = [prompt for prompt, _ in both]
         shares = {name: [*map(float, measures[name])] for name in POSITIONS}
         return {name: pooled_mean(prompts, own, PERCENT) for name, own in shares.items()}
 
@@ -160,18 +169,26 @@ class Judged:
         no reply.
         """
         replies = [self.said.get(pair.id, ()) for pair in pairs]
-        outcomes = Counter(reply.outcome for own in replies for reply in own)
-        read = [self._read(own) for own in replies]
+        outcomes = Counter(reply.outcome for reply in chain.from_iterable(replies))
+        done = outcomes[OutcomeName.DONE]
+        unscored = outcomes[OutcomeName.UNSCORED]
+        failed = outcomes[OutcomeName.FAILED]
+        read = [_preferences(own) for own in replies]
         return {
             "pairs": len(pairs),
             "counted": sum(len(own) == self.orders for own in read),
             "one_order": sum(0 < len(own) < self.orders for own in read),
-            "ties": sum(not preference for own in read for preference in own),
-            "unscored": outcomes.pop(OutcomeName.UNSCORED, 0),
-            "failed": outcomes.pop(OutcomeName.FAILED, 0),
-            "skipped": sum(outcomes.values()) - outcomes[OutcomeName.DONE],
+            "ties": sum(not preference for preference in chain.from_iterable(read)),
+            "unscored": unscored,
+            "failed": failed,
+            "skipped": outcomes.total() - done - unscored - failed,
             "missing": sum(not own for own in replies),
         }
+
+
+def _preferences(replies: Iterable[Said]) -> list[float]:
+    """Return the preferences in the replies that could be read."""
+    return [reply.preference for reply in replies if reply.outcome == OutcomeName.DONE]
 
 
 def choices_report(root: AnyPath, names: Collection[str] = ()) -> Mapping[str, Any]:
@@ -196,8 +213,10 @@ def choices_report(root: AnyPath, names: Collection[str] = ()) -> Mapping[str, A
             "systems, and name a scorer, or run `plait compare`"
         )
     known = {judge.name for judge in judges}
-    if wrong := next((name for name in names if name not in known), None):
-        raise unknown("judge", wrong, sorted(known))
+    for name in names:
+        if name not in known:
+            raise unknown("judge", name, sorted(known))
+    figures = published_figures({pair.split for pair in pairs})
     return {
         "form": "choice",
         "scores": str(root),
@@ -206,9 +225,7 @@ def choices_report(root: AnyPath, names: Collection[str] = ()) -> Mapping[str, A
         "pairs": len(pairs),
         "prompts": len({pair.prompt for pair in pairs}),
         "judges": [_plain(j, pairs) for j in judges if not names or j.name in names],
-        "published": [
-            figure.as_json for figure in published_figures({p.split for p in pairs})
-        ],
+        "published": [figure.as_json for figure in figures],
     }
 
 
@@ -253,41 +270,49 @@ def _judges_of_pairs(results: RunResults) -> Iterator[Judged]:
         for r in rulings:
             sides = (r.first.system, r.second.system)
             if sides == ANSWERS and r.repeat == r.judging == 0:
-                toward_a = (r.preference or 0) * (-1 if r.swapped else 1)
+                toward_first = r.preference or 0
+                toward_a = -toward_first if r.swapped else toward_first
                 said.setdefault(r.question, {})[r.swapped] = Said(r.outcome, toward_a)
-        if said:
+        in_order = {}
+        for id, by_swapped in said.items():
+            in_order[id] = [by_swapped[swapped] for swapped in sorted(by_swapped)]
+        if in_order:
             yield Judged(
                 name=judge.display_name,
                 stage=judge.stage,
                 manner=f"{judge.protocol}, {judge.mode} mode, wording {judge.wording[:6]}",
                 orders=2,
-                said={id: [own[k] for k in sorted(own)] for id, own in said.items()},
+                said=in_order,
             )
 
 
 def _plain(judge: Judged, pairs: Sequence[Pair]) -> dict[str, Any]:
-    groups = {
-        kind: {
-            name: judge.accuracy(p for p in pairs if name in p.groups(kind)).as_json()
-            for name in dict.fromkeys(g for p in pairs for g in sorted(p.groups(kind)))
-        }
-        for kind in GROUPS
-    }
+    groups = {kind: _accuracy_by_group(judge, pairs, kind) for kind in GROUPS}
+    official = {"all": judge.official(pairs)}
+    for split in groups["split"]:
+        official[split] = judge.official(p for p in pairs if p.split == split)
     return {
         "judge": judge.name,
         "manner": judge.manner,
         "stage": judge.stage,
         "accuracy": judge.accuracy(pairs).as_json(),
-        "official": {
-            "all": judge.official(pairs),
-            **{
-                s: judge.official(p for p in pairs if p.split == s) for s in groups["split"]
-            },
-        },
+        "official": official,
         "position": {n: e.as_json() for n, e in judge.positions(pairs).items()},
         "counts": judge.counts(pairs),
         "groups": groups,
     }
+
+
+def _accuracy_by_group(
+    judge: Judged, pairs: Iterable[Pair], kind: str
+) -> dict[str, dict[str, Any]]:
+    """Return a judge's accuracy on each group of one kind, in the order of the pairs."""
+    members: dict[str, list[Pair]] = {}
+    for pair in pairs:
+        # Sorted, since the generators of a pair are a set, of which the order varies.
+        for group in sorted(pair.groups(kind)):
+            members.setdefault(group, []).append(pair)
+    return {name: judge.accuracy(own).as_json() for name, own in members.items()}
 
 
 def tables(content: Mapping[str, Any]) -> list[ResultTable]:
@@ -304,9 +329,7 @@ def brief_tables(content: Mapping[str, Any]) -> list[ResultTable]:
     hidden = 0
     for kind in GROUPS:
         names = list(judges[0]["groups"][kind])
-        enough = [
-            name for name in names if any(j["groups"][kind][name]["ci95"] for j in judges)
-        ]
+        enough = [name for name in names if _has_interval(judges, kind, name)]
         hidden += len(names) - len(enough)
         if enough:
             shown.append(_by_group(judges, kind, enough))
@@ -316,14 +339,18 @@ def brief_tables(content: Mapping[str, Any]) -> list[ResultTable]:
     return [replace(overall, notes=[*overall.notes, note]), *shown]
 
 
+def _has_interval(judges: Iterable[Mapping[str, Any]], kind: str, name: str) -> bool:
+    return any(judge["groups"][kind][name]["ci95"] for judge in judges)
+
+
 def _by_group(
     judges: Sequence[Mapping[str, Any]], kind: str, names: Iterable[str]
 ) -> ResultTable:
     head = [GROUPS[kind], *map(_label, judges)]
-    rows: list[list[str | TableCell]] = [
-        [name, *(_accuracy(j["groups"][kind][name], counted=True) for j in judges)]
-        for name in names
-    ]
+    rows: list[list[str | TableCell]] = []
+    for name in names:
+        own = (judge["groups"][kind][name] for judge in judges)
+        rows.append([name, *(_accuracy(plain, counted=True) for plain in own)])
     return ResultTable.of(f"Accuracy by {kind}", head, rows)
 
 
@@ -335,16 +362,17 @@ def _overall(content: Mapping[str, Any]) -> ResultTable:
         *(TableColumn(name, numeric=True) for name in POSITIONS),
         TableColumn("pairs and replies", numeric=False),
     ]
-    rows = [
-        [
+    rows = []
+    for judge in content["judges"]:
+        official = judge["official"]["all"]["accuracy"]
+        row = [
             TableCell(judge["judge"], judge["manner"]),
             _accuracy(judge["accuracy"]),
-            TableCell(_FORM.number(judge["official"]["all"]["accuracy"])),
+            TableCell(_FORM.number(official)),
             *(_accuracy(judge["position"].get(name)) for name in POSITIONS),
             TableCell(_counts(judge["counts"])),
         ]
-        for judge in content["judges"]
-    ]
+        rows.append(row)
     about = f"{content['pairs']:,} pairs of answers to {content['prompts']:,} prompts"
     notes = [f"Warning: {content['warning']}."] if content["warning"] else []
     title = f"Agreement with people's choices: {about}"
@@ -374,15 +402,13 @@ def _officially(content: Mapping[str, Any]) -> ResultTable:
     published = [Agreement(**f) for f in content["published"]]
     splits = list(judges[0]["groups"]["split"])
     values = {(figure.name, figure.split): figure.value for figure in published}
-    rows: list[tuple[str, str, list[float | None]]] = [
-        (_label(judge), "here", [judge["official"][split]["accuracy"] for split in splits])
-        for judge in judges
-    ]
-    rows += [
-        (name, "published", [values.get((name, split)) for split in splits])
-        for name in dict.fromkeys(figure.name for figure in published)
-    ]
-    shown = [[name, whose, *map(_FORM.number, own)] for name, whose, own in rows]
+    rows: list[list[str]] = []
+    for judge in judges:
+        official = (judge["official"][split]["accuracy"] for split in splits)
+        rows.append([_label(judge), "here", *map(_FORM.number, official)])
+    for name in dict.fromkeys(figure.name for figure in published):
+        figures = (values.get((name, split)) for split in splits)
+        rows.append([name, "published", *map(_FORM.number, figures)])
     notes = sorted({f"Published: {figure.source}." for figure in published})
     title = "Official accuracy by split, %"
-    return ResultTable.of(title, ["judge", "measured", *splits], shown, notes)
+    return ResultTable.of(title, ["judge", "measured", *splits], rows, notes)

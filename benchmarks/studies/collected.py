@@ -71,11 +71,14 @@ def collect_ratings(
             )
         places[rater] = path
         raters.append(_rater(rater, rated, key))
-        checks = ("gold", "again")
-        rows += [_row(rater, one) for one in rated if not any(map(one.item.get, checks))]
+        for one in rated:
+            if not one.item.get("gold") and not one.item.get("again"):
+                rows.append(_row(rater, one))
     pairs = key["settings"]["pairs"]
     head = ["rater", "answered", "cannot say", "gold %", "repeated %"]
-    head += ["left %", "median s"] if pairs else ["median s"]
+    if pairs:
+        head.append("left %")
+    head.append("median s")
     notes = [
         "Gold: share of answers that match the gold file. Repeated: share of second "
         "answers that match the first. With 95% intervals by query; n counts queries."
@@ -87,8 +90,15 @@ def collect_ratings(
 def annotations_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return the rows as text; columns that are empty throughout are left out."""
     columns = [*_ABOUT, "vote", "score", CRITERIA, PENALTY, *_MORE]
-    used = [c for c in columns if any(row.get(c, "") != "" for row in rows)]
-    return csv_text(used, ([row.get(c, "") for c in used] for row in rows))
+    used = [column for column in columns if _is_used(column, rows)]
+    lines = []
+    for row in rows:
+        lines.append([row.get(column, "") for column in used])
+    return csv_text(used, lines)
+
+
+def _is_used(column: str, rows: Iterable[Mapping[str, Any]]) -> bool:
+    return any(row.get(column, "") != "" for row in rows)
 
 
 def _read(path: Path, key: Mapping[str, Any]) -> tuple[str, list[RatedItem]]:
@@ -105,15 +115,7 @@ def _read(path: Path, key: Mapping[str, Any]) -> tuple[str, list[RatedItem]]:
 
 def _iter_rated(state: Mapping[str, Any], key: Mapping[str, Any]) -> Iterator[RatedItem]:
     """Yield the items of which every question is answered, in the rater's order."""
-    given: dict[int, dict[int, str] | None] = {}
-    seconds: dict[int, float] = {}
-    before = None
-    for position, question, pressed, time_ms in state["log"]:
-        answered = given.get(position) or {}
-        given[position] = None if question < 0 else answered | {question: pressed}
-        passed = 0.0 if before is None else max(0, time_ms - before) / 1000
-        seconds[position] = seconds.get(position, 0.0) + passed
-        before = time_ms
+    given, seconds = _replay(state["log"])
     for position in sorted(given):
         token, swapped = state["order"][position]
         item = key["items"][token]
@@ -128,9 +130,28 @@ def _iter_rated(state: Mapping[str, Any], key: Mapping[str, Any]) -> Iterator[Ra
                 q["name"]: _value(q, answers[i], left) for i, q in enumerate(questions)
             }
         shown = item[left] if item["baseline"] else ""
-        yield RatedItem(
-            position + 1, token, item, shown, values, round(seconds[position], 1)
-        )
+        spent = round(seconds[position], 1)
+        yield RatedItem(position + 1, token, item, shown, values, spent)
+
+
+def _replay(
+    log: Iterable[tuple[int, int, str, int]],
+) -> tuple[dict[int, dict[int, str] | None], dict[int, float]]:
+    """Return the keys pressed last by question, and the seconds spent, by position.
+
+    None in place of keys for "cannot say", which is logged as question -1.
+    """
+    given: dict[int, dict[int, str] | None] = {}
+    seconds: dict[int, float] = {}
+    before = None
+    for position, question, pressed, time_ms in log:
+        answered = given.get(position) or {}
+        given[position] = None if question < 0 else answered | {question: pressed}
+        # At least 0, since the clock of a rater's machine may be set back.
+        passed = 0.0 if before is None else max(0, time_ms - before) / 1000
+        seconds[position] = seconds.get(position, 0.0) + passed
+        before = time_ms
+    return given, seconds
 
 
 def _value(question: Mapping[str, Any], pressed: str, left: str) -> Any:
@@ -156,25 +177,25 @@ def _rater(
 ) -> list[str | TableCell]:
     items = key["items"]
     pairs = key["settings"]["pairs"]
-    first = {one.token: one for one in rated}
-    gold = [e for one in rated if one.item["gold"] for e in one.equal(one.item["gold"])]
-    again = [
-        e
-        for one in rated
-        if (former := first.get(one.item["again"] or "")) and former.given
-        for e in one.equal(former.given)
-    ]
-    sided = [
-        (one.item["id"], 100.0 * (one.item[one.given["vote"]] == one.left))
-        for one in rated
-        if pairs and one.given and one.given["vote"] != "undecided"
-    ]
+    by_token = {one.token: one for one in rated}
+    gold: list[tuple[str, float]] = []
+    again: list[tuple[str, float]] = []
+    left: list[tuple[str, float]] = []
+    for one in rated:
+        gold += one.equal(one.item["gold"] or {})
+        former = by_token.get(one.item["again"] or "")
+        if former is not None:
+            again += one.equal(former.given or {})
+        if pairs and one.given and one.given["vote"] != "undecided":
+            is_left = one.item[one.given["vote"]] == one.left
+            left.append((one.item["id"], 100.0 * is_left))
+    # When a rater began with the first item is not known.
     spent = [one.seconds for one in rated[1:]]
     return [
         name,
         f"{sum(one.given is not None for one in rated)} of {len(items)}",
         str(sum(one.given is None for one in rated)),
-        *map(_share, [gold, again, sided] if pairs else [gold, again]),
+        *map(_share, [gold, again, left] if pairs else [gold, again]),
         f"{statistics.median(spent):.1f}" if spent else "-",
     ]
 

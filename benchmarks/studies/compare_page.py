@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from rich.console import Console
@@ -74,21 +75,25 @@ def report(
         named = [f"each one is listed in {failures}"]
         shown.append(reasons_table("pair", why.items(), named))
         overall.append(most_frequent("pair", why.items(), failures))
-    against = f" against {about['baseline']}" if about["baseline"] else ""
-    whose = "our" if parse_rubric(about["rubric"]).path is None else "the released"
-    how = f"{about['mode']} mode, {whose} wording, judged by {about['judge']}"
-    title = f"Comparison by {about['protocol']}{against}, {how}"
     for one in overall:
         console.print(one.rich)
     lines = [*remarks, f"{asked} in {run.seconds:.0f} s"]
-    lines += ["Stopped. Run the same command again to continue."] * run.interrupted
+    if run.interrupted:
+        lines.append("Stopped. Run the same command again to continue.")
     for line in lines:
         console.print(line, soft_wrap=True)
     page = place.parent / f"{place.name}.md"
     write_whole(page.with_suffix(".json"), json_text(content))
     write_whole(page.parent / failures, missing_values_csv(missing, names, {}))
-    write_whole(page, markdown_page(title, remarks, shown))
+    write_whole(page, markdown_page(_title(about), remarks, shown))
     console.print(f"comparison {page}", soft_wrap=True)
+
+
+def _title(about: Mapping[str, Any]) -> str:
+    against = f" against {about['baseline']}" if about["baseline"] else ""
+    whose = "our" if parse_rubric(about["rubric"]).path is None else "the released"
+    how = f"{about['mode']} mode, {whose} wording, judged by {about['judge']}"
+    return f"Comparison by {about['protocol']}{against}, {how}"
 
 
 def _pair(matchup: Matchup) -> str:
@@ -140,31 +145,41 @@ def tables(table: Standings) -> Iterator[ResultTable]:
 
 def _part(title: str, rows: Sequence[PairStanding], names: Sequence[str]) -> ResultTable:
     form = NumberForm()
-    columns = {
+    columns: dict[str, list[str]] = {
         "group": [row.group for row in rows],
         "system": [row.system or "(all)" for row in rows],
         "against": [row.opponent or "-" for row in rows],
-        **{n: [form.counted(row.values[n]) for row in rows] for n in names},
-        # `40 questions, 78 read, 2 unread`: what was judged, and what is missing.
-        "replies": [
-            ", ".join(
-                f"{count:,} {name.replace('_', ' ')}"
-                for name, count in row.counts.items()
-                if name in ("questions", "read") or (count and name in _MISSING)
-            )
-            for row in rows
-        ],
     }
+    for name in names:
+        columns[name] = [form.counted(row.values[name]) for row in rows]
+    columns["replies"] = [_replies(row.counts) for row in rows]
     # Groups and counts only where there are any.
     rare = ("group", "replies")
     shown = {h: cells for h, cells in columns.items() if h not in rare or any(cells)}
     return ResultTable.of(title, list(shown), list(zip(*shown.values(), strict=True)))
 
 
+_JUDGED = ("questions", "read")
 _MISSING = (
-    *("unjudged", "unread", "failed", "skipped", "not_applicable", "one_order", "no_order"),
-    *("factuality_unread", "factuality_failed"),
+    "unjudged",
+    "unread",
+    "failed",
+    "skipped",
+    "not_applicable",
+    "one_order",
+    "no_order",
+    "factuality_unread",
+    "factuality_failed",
 )
+
+
+def _replies(counts: Mapping[str, int]) -> str:
+    """`40 questions, 78 read, 2 unread`: what was judged, and what is missing."""
+    told = []
+    for name, count in counts.items():
+        if name in _JUDGED or (count and name in _MISSING):
+            told.append(f"{count:,} {name.replace('_', ' ')}")
+    return ", ".join(told)
 
 
 _INTERVALS = (
@@ -186,8 +201,9 @@ def _remarks(
             yield _OUR_WORDING
     else:
         yield _INTERVALS
-    read = (j.value.readings for _, j in judged if isinstance(j, Result))
-    if not any(isinstance(r.outcome, Result) for readings in read for r in readings):
+    judgements = (j.value.readings for _, j in judged if isinstance(j, Result))
+    readings = chain.from_iterable(judgements)
+    if not any(isinstance(reading.outcome, Result) for reading in readings):
         yield "Warning: no reply was read, so there are no numbers."
     if random := _of_weights(stages, RANDOM):
         yield f"Warning: made with random weights ({random}): the numbers mean nothing."
@@ -197,10 +213,13 @@ def _remarks(
 
 def _of_weights(stages: Mapping[str, Sequence[StageSpec]], kinds: Sequence[str]) -> str:
     """`tiny: anole, gpt; dummy: ...`: which systems, or the judge, used `kinds`."""
-    named = {
-        kind: [n for n, own in stages.items() if any(s.weights == kind for s in own)]
-        for kind in kinds
-    }
-    return "; ".join(
-        f"{kind}: {', '.join(names)}" for kind, names in named.items() if names
-    )
+    told = []
+    for kind in kinds:
+        names = [name for name, own in stages.items() if _any_of_weights(own, kind)]
+        if names:
+            told.append(f"{kind}: {', '.join(names)}")
+    return "; ".join(told)
+
+
+def _any_of_weights(stages: Iterable[StageSpec], kind: str) -> bool:
+    return any(stage.weights == kind for stage in stages)

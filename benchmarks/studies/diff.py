@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import takewhile
+from itertools import chain, product, takewhile
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -113,27 +114,14 @@ def run_difference(
     runs = one, other = FinishedRun.at(first), FinishedRun.at(second)
     pairs = _system_pairs(runs, system, against)
     common = [key for key in one.queries if key in other.queries]
-    asks = [[getattr(r.queries[k], "question", None) for k in common] for r in runs]
-    same = [key for key, a, b in zip(common, *asks, strict=True) if a == b]
+    same = [key for key in common if _question(one, key) == _question(other, key)]
     alike = set(same)
     scorers = [name for name in one.scorers if name in other.scorers]
-    scores = [_scores(runs, name, names, alike) for names in pairs for name in scorers]
+    scores = [_scores(runs, *both, alike) for both in product(pairs, scorers)]
     n = len(same) if answers is None else min(answers, len(same))
     keys = [same[i * len(same) // n] for i in range(n)]
-    repeats = min(run.results.about.repeats for run in runs)
-    asked = [(key, repeat) for repeat in range(repeats) for key in keys]
-    done = 0
-    answered = []
-    for names in pairs if asked else ():
-        ours = one.answers(names[0], keys, repeats)
-        theirs = other.answers(names[1], keys, repeats)
-        split = splitter_of((one.systems[names[0]].draft, other.systems[names[1]].draft))
-        compared = []
-        for (key, repeat), mine, yours in zip(asked, ours, theirs, strict=True):
-            compared.append(answer_pair(key, repeat + 1, (mine, yours), split))
-            on_progress(done := done + 1, len(pairs) * len(asked))
-        answered.append(answer_differences(names, split.unit, compared))
-    alone = {kind: _alone(*(getattr(r, kind) for r in runs)) for kind in _KINDS}
+    answered = _compare_answers(runs, pairs, keys, on_progress)
+    alone = {kind: _alone(getattr(one, kind), getattr(other, kind)) for kind in _KINDS}
     content = {
         "first": str(one.root),
         "second": str(other.root),
@@ -145,19 +133,59 @@ def run_difference(
     }
     title = f"{other.root.resolve().name} minus {one.root.resolve().name}"
     lines = [line for plain, line in scores if not _without_scores(plain)]
-    tables = [ResultTable.of(title, _SCORES, lines)] if lines else []
-    tables += [_texts_table(answered)] if answered else []
-    drawn = [row for row in answered if any(row["images"][n] for n in ("n", "unpaired"))]
-    tables += [_images_table(drawn)] if drawn else []
+    tables = []
+    if lines:
+        tables.append(ResultTable.of(title, _SCORES, lines))
+    if answered:
+        tables.append(_texts_table(answered))
+    illustrated = [r for r in answered if r["images"]["n"] or r["images"]["unpaired"]]
+    if illustrated:
+        tables.append(_images_table(illustrated))
     return content, tables
+
+
+def _question(run: FinishedRun, key: str) -> Any:
+    """Return what a query asks; None of a malformed row, which asks nothing."""
+    return getattr(run.queries[key], "question", None)
+
+
+def _compare_answers(
+    runs: tuple[FinishedRun, FinishedRun],
+    pairs: Sequence[tuple[str, str]],
+    keys: Sequence[str],
+    on_progress: Callable[[int, int], None],
+) -> list[dict[str, Any]]:
+    """Return the differences in answers to queries, by pair of systems."""
+    one, other = runs
+    repeats = min(run.results.about.repeats for run in runs)
+    asked = [*product(range(1, repeats + 1), keys)]
+    if not asked:
+        return []
+    total = len(pairs) * len(asked)
+    differences = []
+    for number, names in enumerate(pairs):
+        ours = one.answers(names[0], keys, repeats)
+        theirs = other.answers(names[1], keys, repeats)
+        split = splitter_of((one.systems[names[0]].draft, other.systems[names[1]].draft))
+        compared = []
+        for (repeat, key), mine, yours in zip(asked, ours, theirs, strict=True):
+            compared.append(answer_pair(key, repeat, (mine, yours), split))
+            on_progress(number * len(asked) + len(compared), total)
+        differences.append(answer_differences(names, split.unit, compared))
+    return differences
 
 
 _KINDS = ("systems", "scorers", "queries")
 _NAMED = 5
 """Queries that a remark names."""
 _SCORES = (
-    *("system", "scorer", "first", "second", "difference"),
-    *(TableColumn("95% interval", numeric=True), "n"),
+    "system",
+    "scorer",
+    "first",
+    "second",
+    "difference",
+    TableColumn("95% interval", numeric=True),
+    "n",
     TableColumn("scored in one run only", numeric=False),
 )
 
@@ -190,36 +218,42 @@ def _system_pairs(
 
 def _scores(
     runs: tuple[FinishedRun, FinishedRun],
-    scorer: str,
     systems: tuple[str, str],
+    scorer: str,
     same: set[str],
 ) -> tuple[dict[str, Any], list[str]]:
-    first, second = (run.scores(s, scorer) for run, s in zip(runs, systems, strict=True))
+    """Return the scores of two systems by one scorer: plain data, and a line of a table."""
+    first = runs[0].scores(systems[0], scorer)
+    second = runs[1].scores(systems[1], scorer)
     keys = sorted(same & first.keys() & second.keys())
     alone = _alone(first, second)
-    one, other = (np.array([scores[key] for key in keys]) for scores in (first, second))
+    ours = np.array([first[key] for key in keys])
+    theirs = np.array([second[key] for key in keys])
     scale = runs[0].scorers[scorer]
-    means = PairedMeans.of(other, one, scale)
-    before = means.second
-    after = means.first
+    # The second run goes first, since the first run is what is subtracted.
+    means = PairedMeans.of(theirs, ours, scale)
     gap = means.difference
-    form = NumberForm.of(scale)
-    signed = NumberForm.of(scale, signed=True)
     content = {
         "scorer": scorer,
         "systems": list(systems),
-        "first": before.as_json("mean"),
-        "second": after.as_json("mean"),
+        "first": means.second.as_json("mean"),
+        "second": means.first.as_json("mean"),
         "difference": gap.as_json("mean"),
         "n": gap.n,
         "only_first": sorted(alone[0]),
         "only_second": sorted(alone[1]),
     }
+    form = NumberForm.of(scale)
+    signed = NumberForm.of(scale, signed=True)
     line = [
-        *(_name(systems), scorer),
-        *map(form.number, (before.value, after.value)),
-        *(signed.number(gap.value), signed.interval(gap.ci95) or gap.reason or "-"),
-        *(f"{gap.n:,}", _one_sided(*map(len, alone))),
+        _name(systems),
+        scorer,
+        form.number(means.second.value),
+        form.number(means.first.value),
+        signed.number(gap.value),
+        signed.interval(gap.ci95) or gap.reason or "-",
+        f"{gap.n:,}",
+        _one_sided(*map(len, alone)),
     ]
     return content, line
 
@@ -276,6 +310,7 @@ def image_difference(one: Image, other: Image) -> ImageDifference | None:
 def _measure(one: Pixels, other: Pixels) -> ImageDifference:
     from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
+    # Signed, since differences of bytes below 0 would wrap around.
     apart = np.abs(one.astype(np.int16) - other)
     side = min(one.shape[:2])
     wang = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False}
@@ -404,9 +439,10 @@ class AnswerPair(NamedTuple):
     @property
     def equal(self) -> bool:
         """True where nothing differs, outcomes included."""
-        images = any(self.images) or self.unpaired_images or not self.same_order
-        same = self.outcomes[0] == self.outcomes[1]
-        return same and self.first_difference is None and not images
+        same_outcome = self.outcomes[0] == self.outcomes[1]
+        same_text = self.first_difference is None
+        same_images = not any(self.images) and not self.unpaired_images
+        return same_outcome and same_text and same_images and self.same_order
 
 
 def answer_pair(
@@ -442,11 +478,17 @@ def answer_differences(
 
     Also those that one run alone has answered. Positions in texts are in `unit`.
     """
-    done = Counter(tuple(o == "done" for o in pair.outcomes) for pair in pairs)
+    done = Counter[tuple[bool, bool]]()
+    for pair in pairs:
+        one, other = pair.outcomes
+        done[one == "done", other == "done"] += 1
     positions = [p.first_difference for p in pairs if p.first_difference is not None]
-    images = [image for pair in pairs for image in pair.images]
+    images = [*chain.from_iterable(pair.images for pair in pairs)]
     differing = [image for image in images if image is not None]
     texts = sum(pair.has_text for pair in pairs)
+    spreads = {}
+    for name in MEASURES:
+        spreads[name] = _spread(image[name] for image in differing)
     return {
         "systems": list(systems),
         "compared": done[True, True],
@@ -465,7 +507,7 @@ def answer_differences(
             "identical": len(images) - len(differing),
             "other_size": sum(not image["same_size"] for image in differing),
             "unpaired": sum(pair.unpaired_images for pair in pairs),
-            **{name: _spread(i[name] for i in differing) for name in MEASURES},
+            **spreads,
         },
         "differing": [pair._asdict() for pair in pairs if not pair.equal],
     }
@@ -487,25 +529,33 @@ def _texts_table(rows: Sequence[Mapping[str, Any]]) -> ResultTable:
         texts = row["texts"]
         alone = _one_sided(row["only_first"], row["only_second"])
         numbers = (row["compared"], row["equal"], texts["n"], texts["equal"])
-        form = "{median:,.0f} [{min:,.0f}, {max:,.0f}] " + texts["unit"]
-        at = form.format(**texts["first_difference"]) if texts["first_difference"] else "-"
         cells = [f"{number:,}" for number in numbers]
-        lines.append([_name(row["systems"]), *cells, at, alone])
-    differ = any(row["texts"]["first_difference"] for row in rows)
-    notes = ["First difference: median and range, over texts that differ."] * differ
+        position = "-"
+        if texts["first_difference"]:
+            form = "{median:,.0f} [{min:,.0f}, {max:,.0f}] " + texts["unit"]
+            position = form.format(**texts["first_difference"])
+        lines.append([_name(row["systems"]), *cells, position, alone])
+    notes = []
+    if any(row["texts"]["first_difference"] for row in rows):
+        notes.append("First difference: median and range, over texts that differ.")
     return ResultTable.of("Texts", [*head, "answered in one run only"], lines, notes)
 
 
 def _images_table(rows: Sequence[Mapping[str, Any]]) -> ResultTable:
-    names = [name for name in MEASURES if any(row["images"][name] for row in rows)]
+    images = [row["images"] for row in rows]
+    # A measure that no two images have, as LPIPS without its weights, has no column.
+    names = [name for name in MEASURES if any(map(itemgetter(name), images))]
     head = ["system", "images", "identical", "other size", "in one answer only"]
     lines = []
     for row in rows:
         counts = row["images"]
-        numbers = (counts[n] for n in ("n", "identical", "other_size", "unpaired"))
-        found = ((MEASURES[n][1], counts[n]) for n in names)
-        cells = (form.format(**spread) if spread else "-" for form, spread in found)
-        lines.append([_name(row["systems"]), *(f"{n:,}" for n in numbers), *cells])
+        line = [_name(row["systems"])]
+        line += [f"{counts[n]:,}" for n in ("n", "identical", "other_size", "unpaired")]
+        for name in names:
+            _, form = MEASURES[name]
+            spread = counts[name]
+            line.append(form.format(**spread) if spread else "-")
+        lines.append(line)
     notes = [f"Means, and the worst, of images that differ; {lpips()[1]}."] if names else []
     return ResultTable.of("Images", [*head, *(MEASURES[n][0] for n in names)], lines, notes)
 

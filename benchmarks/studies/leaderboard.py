@@ -8,7 +8,7 @@ queries of each. The ground truth and its controls are shown last and have no ra
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -88,26 +88,25 @@ class Benchmark:
     @cached_property
     def average(self) -> str:
         """Which average stands in the table: `avg_fixed` where any system has it."""
-        name = self.scorer.name
-        return headline([row for p in self.parts for row in leaderboard(p.board)], name)
+        rows = chain.from_iterable(leaderboard(part.board) for part in self.parts)
+        return headline([*rows], self.scorer.name)
 
     @cached_property
     def _columns(self) -> dict[str, Column]:
         """By system, its average and its values by query.
 
         One that several runs have, with the same average, is one system; with another
-        average, the later run's carries the name of the run.
+        average, the later run's carries the name of the run, or its path where another
+        run has that name.
         """
         found: dict[str, Column] = {}
         for part in self.parts:
             values = part.board.values[self.scorer.name]
             rows = {row["system"]: row for row in leaderboard(part.board)}
             for i, system in enumerate(part.board.systems):
-                name = system.name
                 scores = rows[system.name]["scores"]
                 cell = scores[self.scorer.name][self.average]
-                if name in found and found[name].cell["mean"] != cell["mean"]:
-                    name = f"{name} ({part.run.name})"
+                name = _free_name(found, system.name, cell, part.run)
                 cell = {**cell, "weights": rows[system.name]["weights"]}
                 cell |= part.board.mark_of(system.name)
                 column = Column(cell, values[:, i], is_reference(system.name))
@@ -118,6 +117,11 @@ class Benchmark:
     def cells(self) -> dict[str, Cell]:
         """The average of each system."""
         return {name: column.cell for name, column in self._columns.items()}
+
+    @property
+    def scored_systems(self) -> list[str]:
+        """Those of which any query has a score."""
+        return [name for name, cell in self.cells.items() if cell["mean"] is not None]
 
     @property
     def references(self) -> set[str]:
@@ -140,6 +144,14 @@ class Benchmark:
         return np.tensordot(shares / shares.sum(), np.stack(means), 1)
 
 
+def _free_name(taken: Mapping[str, Column], system: str, cell: Cell, run: AnyPath) -> str:
+    """Return the shortest name of a run's system that no other average has."""
+    for name in (system, f"{system} ({run.name})"):
+        if name not in taken or taken[name].cell["mean"] == cell["mean"]:
+            return name
+    return f"{system} ({run})"
+
+
 def overview_of(runs: Iterable[AnyPath]) -> Overview:
     """Return what finished runs say of their systems; UsageError where that is nothing.
 
@@ -151,8 +163,10 @@ def overview_of(runs: Iterable[AnyPath]) -> Overview:
     for root in runs:
         results = open_results(root)
         board = results.board
-        sets |= {s.name: None for s in board.scorers if s.of_sets}
-        for scorer in (s for s in board.scorers if not s.of_sets):
+        for scorer in board.scorers:
+            if scorer.of_sets:
+                sets[scorer.name] = None
+                continue
             # The same scorer, task set and queries are the same benchmark.
             digests = scorer.stage.digest, str(results.about.data["digest"])
             part = Part(root, results.about.config["data"], board, scorer)
@@ -163,7 +177,7 @@ def overview_of(runs: Iterable[AnyPath]) -> Overview:
         raise UsageError(
             f"these runs have no scorer{only}; `plait score RUN --scorer NAME` adds one"
         )
-    scored = [b for b in benchmarks if any(c["mean"] is not None for c in b.cells.values())]
+    scored = [benchmark for benchmark in benchmarks if benchmark.scored_systems]
     if not scored:
         names = ", ".join(dict.fromkeys(b.scorer.name for b in benchmarks))
         raise UsageError(f"no query of these runs has a score of {names}")
@@ -193,7 +207,7 @@ class Overview:
     @cached_property
     def systems(self) -> list[str]:
         """By mean rank, then those without a score somewhere; references come last."""
-        named = dict.fromkeys(name for b in self.benchmarks for name in b.cells)
+        named = dict.fromkeys(chain.from_iterable(b.cells for b in self.benchmarks))
         order = {name: rank.value or 0.0 for name, rank in self.rankings.mean_ranks.items()}
         ranked = sorted(named, key=lambda name: order.get(name, np.inf))
         return sorted(ranked, key=self.references.__contains__)
@@ -201,15 +215,9 @@ class Overview:
     @cached_property
     def common(self) -> list[str]:
         """Systems with a score on every benchmark, which have a rank."""
-        first, *others = (
-            [name for name, cell in b.cells.items() if cell["mean"] is not None]
-            for b in self.benchmarks
-        )
-        return [
-            name
-            for name in first
-            if all(name in other for other in others) and name not in self.references
-        ]
+        first, *others = (benchmark.scored_systems for benchmark in self.benchmarks)
+        shared = set(first).intersection(*others) - self.references
+        return [name for name in first if name in shared]
 
     @cached_property
     def warnings(self) -> list[str]:
@@ -237,21 +245,22 @@ class Overview:
     def as_json(self) -> dict[str, Any]:
         """Plain data."""
         mean_ranks = self.rankings.mean_ranks
+        benchmarks = []
+        for b, ranks in zip(self.benchmarks, self.rankings.ranks, strict=True):
+            plain = {
+                "data": b.data,
+                "scorer": b.scorer.name,
+                "direction": b.scorer.direction,
+                "average": b.average,
+                "n": b.n,
+                "runs": [str(part.run) for part in b.parts],
+                "systems": b.cells,
+                "ranks": {s: e.as_json("rank") for s, e in ranks.items()},
+            }
+            benchmarks.append(plain)
         return {
             "warnings": self.warnings,
-            "benchmarks": [
-                {
-                    "data": b.data,
-                    "scorer": b.scorer.name,
-                    "direction": b.scorer.direction,
-                    "average": b.average,
-                    "n": b.n,
-                    "runs": [str(part.run) for part in b.parts],
-                    "systems": b.cells,
-                    "ranks": {s: e.as_json("rank") for s, e in ranks.items()},
-                }
-                for b, ranks in zip(self.benchmarks, self.rankings.ranks, strict=True)
-            ],
+            "benchmarks": benchmarks,
             "mean_ranks": {s: e.as_json("rank") for s, e in mean_ranks.items()},
             "correlations": [
                 {"benchmarks": [*pair], **e.as_json()}
@@ -269,10 +278,10 @@ class Overview:
             direction = b.scorer.direction
             heading = f"{name} ({scale_text(scale, direction)})"
             heads.append(TableColumn(heading, direction, numeric=True))
-        rows = [
-            [TableCell(name), *(self._shown(own.get(name), name) for own in cells)]
-            for name in self.systems
-        ]
+        rows = []
+        for name in self.systems:
+            own = (by_system.get(name) for by_system in cells)
+            rows.append([TableCell(name), *(self._table_cell(c, name) for c in own)])
         about = [f"{name}: {AVERAGES[b.average]}, {b.n:,} queries." for name, b in named]
         if self.sets:
             about.append(
@@ -284,7 +293,7 @@ class Overview:
         yield ResultTable.of("Systems by benchmark", ["system", *heads], rows, about)
         yield from self.rankings.tables()
 
-    def _shown(self, cell: Cell | None, system: str) -> TableCell:
+    def _table_cell(self, cell: Cell | None, system: str) -> TableCell:
         if cell is None:
             return TableCell("-")
         return cell_of(cell, reference=system in self.references)

@@ -9,8 +9,9 @@ NAME/ITS-OWN. A format is one entry of `FORMATS`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,6 +37,15 @@ from plait.generators.keys import digest
 from plait.generators.system import System
 
 _MOST_NAMED = 3
+_UEVAL_KEYS = (
+    "text_answer",
+    "image_answer",
+    "gemini_text_ans",
+    "gemini_image_ans",
+    "emu_text",
+    "emu_image",
+)
+"""Fields of an answer, as UEval's program and its generators write them."""
 
 
 class AnswerFormat(NamedTuple):
@@ -92,11 +102,7 @@ FORMATS: Mapping[str, AnswerFormat] = {
     "ueval": AnswerFormat(
         "in the layout of UEval's program",
         "*.json",
-        tuple(
-            ("id", name)
-            for start, end in (("", "_answer"), ("gemini_", "_ans"), ("emu_", ""))
-            for name in (f"{start}text{end}", f"{start}image{end}")
-        ),
+        tuple(("id", name) for name in _UEVAL_KEYS),
         "plait.benchmarks.tasks.ueval:read_answers",
     ),
     own_answers.NAME: AnswerFormat(
@@ -153,11 +159,13 @@ class FoundAnswers(NamedTuple):
     def asks(self) -> bool:
         """Whether it holds questions too."""
         keys = {*self.format.asks}
-        rows = (r for own in self.files.values() for r in own)
-        return bool(keys) and any(isinstance(r, dict) and r.keys() >= keys for r in rows)
+        if not keys:
+            return False
+        rows = chain.from_iterable(self.files.values())
+        return any(isinstance(row, dict) and row.keys() >= keys for row in rows)
 
 
-def found(place: AnswerPlace, reading: DataReading = AS_NAMED) -> FoundAnswers:
+def find_format(place: AnswerPlace, reading: DataReading = AS_NAMED) -> FoundAnswers:
     """Return which format the place is in; UsageError where none or several match.
 
     A place that is in none is read by columns, as `reading` says. MissingInput where there
@@ -171,13 +179,18 @@ def found(place: AnswerPlace, reading: DataReading = AS_NAMED) -> FoundAnswers:
     if not isinstance(place.path, Path):
         asked = ["run"]  # the images of all others are read as files
     rows: dict[AnyPath, list[Any] | TaskError] = {}
-    matches = [match for name in asked if (match := _match(place.path, name, rows))]
+    matches = list[FoundAnswers]()
+    for name in asked:
+        match = _match(place.path, name, rows)
+        if match is not None:
+            matches.append(match)
     if len(matches) == 1:
         return matches[0]
     if matches:
         told = "".join(f"\n  {m.name}: {m.format.title} ({m.evidence})" for m in matches)
         valid = " or ".join(f"{m.name}:{place.path}" for m in matches)
         raise UsageError(f"{place.path} may be of several formats:{told}\nName it: {valid}")
+    by_columns = ""
     if not place.format and isinstance(place.path, Path):
         try:
             return _by_columns(place, reading)
@@ -185,12 +198,7 @@ def found(place: AnswerPlace, reading: DataReading = AS_NAMED) -> FoundAnswers:
             raise
         except TaskError as error:
             by_columns = f" By columns: {error}"
-    else:
-        by_columns = ""
-    read = "; ".join(
-        str(own) if isinstance(own, TaskError) else f"{file.name}: {_describe(own)}"
-        for file, own in rows.items()
-    )
+    read = "; ".join(_describe(file, own) for file, own in rows.items())
     valid = "".join(f"\n  {name}: {FORMATS[name]}" for name in asked)
     raise UsageError(
         f"{place.path} is not in {'this' if place.format else 'any known'} format "
@@ -213,16 +221,15 @@ def _match(
     Raises TaskError for a file beside them that cannot be read, since it may be one.
     """
     format = FORMATS[name]
-    inside: Iterable[AnyPath] = place.glob(format.files)
+    files: list[AnyPath] = [place]
+    if not place.is_file():
+        files = sorted(place.glob(format.files), key=str)
     own: dict[AnyPath, list[Any]] = {}
     left: list[str] = []
     wrong: list[TaskError] = []
-    for file in [place] if place.is_file() else sorted(inside, key=str):
+    for file in files:
         if file not in rows:
-            try:
-                rows[file] = load_any_rows(file)
-            except TaskError as error:
-                rows[file] = error
+            rows[file] = _rows_or_error(file)
         match rows[file]:
             case TaskError() as unreadable:
                 wrong.append(unreadable)
@@ -234,25 +241,41 @@ def _match(
         return None
     if wrong:
         raise wrong[0]
-    first, those = next(iter(own.items()))
-    fit = [row for row in those if format.has(row)]
-    every = f"{len(fit):,} of {len(those):,} rows of " if those[1:] else ""
-    others = f" and {len(own) - 1:,} files more" if len(own) > 1 else ""
-    keys = " or ".join(
-        ", ".join(k) for k in format.keys if any(r.keys() >= {*k} for r in fit)
-    )
-    unread = f"; not read: {', '.join(left)}" if left else ""
-    return FoundAnswers(
-        name, format, own, f"{every}{first.name}{others} with {keys}{unread}"
-    )
+    evidence = _evidence(format, own)
+    if left:
+        evidence += f"; not read: {', '.join(left)}"
+    return FoundAnswers(name, format, own, evidence)
 
 
-def _describe(rows: list[Any]) -> str:
+def _rows_or_error(file: AnyPath) -> list[Any] | TaskError:
+    try:
+        return load_any_rows(file)
+    except TaskError as error:
+        return error
+
+
+def _evidence(format: AnswerFormat, files: Mapping[AnyPath, list[Any]]) -> str:
+    """Return what tells the format: of the first file, its rows and their keys."""
+    first, rows = next(iter(files.items()))
+    fit = [row for row in rows if format.has(row)]
+    keys = []
+    for some in format.keys:
+        if any(row.keys() >= {*some} for row in fit):
+            keys.append(", ".join(some))
+    every = f"{len(fit):,} of {len(rows):,} rows of " if len(rows) > 1 else ""
+    others = f" and {len(files) - 1:,} files more" if len(files) > 1 else ""
+    return f"{every}{first.name}{others} with {' or '.join(keys)}"
+
+
+def _describe(file: AnyPath, rows: list[Any] | TaskError) -> str:
+    """Return what a file holds, for people; an error names the file itself."""
+    if isinstance(rows, TaskError):
+        return str(rows)
     if not rows:
-        return "no rows"
+        return f"{file.name}: no rows"
     first = rows[0]
     keys = f"has {', '.join(first)}" if isinstance(first, dict) else f"is {brief(first)}"
-    return f"{len(rows):,} rows, the first {keys}"
+    return f"{file.name}: {len(rows):,} rows, the first {keys}"
 
 
 # ------------------------------------------------------------------------------- names
@@ -295,14 +318,11 @@ def systems_of_answers(
     ids = dict.fromkeys(sample.id for sample in task.samples)
     for label, text in places.items():
         place = AnswerPlace.of(text)
-        here = found(place, reading)
+        here = find_format(place, reading)
         answers = here.read(cache or default_folder(), reading)
-        own = {
-            label if len(answers) == 1 else f"{label}/{name}": by_id
-            for name, by_id in answers.items()
-        }
         counts: dict[str, Any] = {}
-        for name, by_id in own.items():
+        for its_own, by_id in answers.items():
+            name = label if len(answers) == 1 else f"{label}/{its_own}"
             lost = failure_of_lost_answers(by_id, place.path.name)
             given = {**dict.fromkeys(ids, lost), **by_id} if lost else by_id
             systems.append(System(name=name, draft=None, answers=given))
@@ -345,11 +365,11 @@ def _count(answers: Mapping[str, Answer], ids: Collection[str]) -> dict[str, Any
     known = [answer for id, answer in answers.items() if id in ids]
     done = sum(isinstance(answer, Document) for answer in known)
     failed = sum(isinstance(answer, Failure) for answer in known)
-    unknown = [
-        f"{id} ({answer.reason})" if isinstance(answer, Failure) else id
-        for id, answer in answers.items()
-        if id not in ids and not isinstance(id, RowPlace)
-    ]
+    unknown = []
+    for id, answer in answers.items():
+        if id not in ids and not isinstance(id, RowPlace):
+            reason = f" ({answer.reason})" if isinstance(answer, Failure) else ""
+            unknown.append(f"{id}{reason}")
     without = len(ids) - done - failed
     counts = {"answers": done, "failed": failed, "without": without, "unknown": unknown}
     return counts | {"broken": broken_rows(answers)}
@@ -367,11 +387,14 @@ def remarks(about: Mapping[str, Any]) -> Iterator[str]:
                 f"  {name}: {done:,} answers, {failed:,} failed; {without:,} of the data's "
                 f"{done + failed + without:,} queries without one"
             )
-            for what, told in (
-                ("not to a query of the data", counts["unknown"]),
-                ("in broken rows without an id", counts.get("broken", [])),
-            ):
-                more = ", ..." if len(told) > _MOST_NAMED else ""
-                if told:
-                    named = ", ".join(told[:_MOST_NAMED])
-                    yield f"    {len(told):,} {what}: {named}{more}"
+            # Runs of earlier versions did not record broken rows.
+            broken = counts.get("broken", [])
+            yield from _first_ids("not to a query of the data", counts["unknown"])
+            yield from _first_ids("in broken rows without an id", broken)
+
+
+def _first_ids(what: str, told: Sequence[str]) -> Iterator[str]:
+    """Yield a line with the first of these; none where there are none."""
+    if told:
+        more = ", ..." if len(told) > _MOST_NAMED else ""
+        yield f"    {len(told):,} {what}: {', '.join(told[:_MOST_NAMED])}{more}"

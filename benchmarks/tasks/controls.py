@@ -89,14 +89,24 @@ def shuffle_images(query: Query, truth: Document, pool: Pool) -> Document | Skip
     """
     if not truth.images:
         return Skip("the ground truth holds no image")
-    own = {image.digest for image in truth.images}
-    foreign = ([i for i in o.images if i.digest not in own] for o in pool.others(query))
-    moved = _move(truth.images, query.id, pool.seed) or next(filter(None, foreign), None)
+    moved = _move(truth.images, query.id, pool.seed)
     if moved is None:
+        moved = _foreign_images(query, truth, pool)
+    if not moved:
         return Skip("no other query of the category holds another image")
     images = cycle(moved)
     segments = (next(images) if isinstance(s, Image) else s for s in truth.segments)
     return Document(tuple(segments))
+
+
+def _foreign_images(query: Query, truth: Document, pool: Pool) -> list[Image]:
+    """Return those of the next other ground truth that `truth` lacks; empty for none."""
+    own = {image.digest for image in truth.images}
+    for other in pool.others(query):
+        foreign = [image for image in other.images if image.digest not in own]
+        if foreign:
+            return foreign
+    return []
 
 
 def _move(images: Sequence[Image], id: str, seed: int) -> list[Image] | None:

@@ -15,7 +15,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from plait.benchmarks.tasks.published import RowGroup, TaskSet, ValidRow, as_asked, task_set
+from plait.benchmarks.tasks.published import (
+    RowGroup,
+    TaskSet,
+    ValidRow,
+    as_asked,
+    groups_by_member,
+    task_set,
+)
 from plait.benchmarks.tasks.reading.images import ImageCache, from_base64
 from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, brief
 from plait.benchmarks.tasks.reading.sources import load_json, load_table, locate
@@ -57,9 +64,9 @@ meme_explanation advertisement_explanation document_understanding
 snapshot_analysis
     """,
 }
-CATEGORY_OF: Mapping[str, str] = {
-    task: category for category, tasks in _TASKS.items() for task in tasks.split()
-}
+CATEGORY_OF: Mapping[str, str] = groups_by_member(
+    {category: tasks.split() for category, tasks in _TASKS.items()}
+)
 """Categories of the 51 tasks: literary, common functional and professional functional
 writing, creative multimodal understanding (`creation_mmbench_category_dict` in
 vlmeval/dataset/creation.py of open-compass/VLMEvalKit@13c651fa)."""
@@ -158,11 +165,13 @@ def _query(row: Row, images: tuple[Image, ...], descriptions: Mapping[str, str])
     task = row.text("task_name")
     if task not in CATEGORY_OF:
         raise RowError(Rule.CATEGORY, f"no category has the task {brief(task)}")
-    question = row.said("question")
+    question = row.nonblank_text("question")
     preference, factuality = _criteria(row.text("criteria"))
     about = {k: v for k, v in row.values.items() if k not in _READ and v}
-    about |= {FACTUALITY: factuality} if factuality else {}
-    about |= {DESCRIPTION: descriptions[index]} if index in descriptions else {}
+    if factuality:
+        about[FACTUALITY] = factuality
+    if index in descriptions:
+        about[DESCRIPTION] = descriptions[index]
     return Query(
         id=index,
         category=CATEGORY_OF[task],

@@ -82,11 +82,13 @@ def _content(text: str, images: list[Image]) -> tuple[Content, list[Image]]:
     A point that begins a piece, and marks of a beginning, are dropped.
     """
     pieces = text.split(_MARK)
-    if len(pieces) - 1 > len(images):
-        raise RowError(Rule.NOT_FOUND, f"{len(pieces) - 1} marks, {len(images)} images")
+    marks = len(pieces) - 1
+    if marks > len(images):
+        raise RowError(Rule.NOT_FOUND, f"{marks} marks, {len(images)} images")
     segments = list[Text | Image]()
     for i, piece in enumerate(pieces):
         said = piece.replace(_BEGIN, "").strip()
         segments.append(Text(said.removeprefix(".").strip()))
-        segments += images[i : i + 1] if i < len(pieces) - 1 else []
-    return join_texts(segments), images[len(pieces) - 1 :]
+        if i < marks:
+            segments.append(images[i])
+    return join_texts(segments), images[marks:]

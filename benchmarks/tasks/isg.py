@@ -18,6 +18,7 @@ from plait.benchmarks.tasks.published import (
     RowGroup,
     TaskSet,
     answers_by_query,
+    groups_by_member,
     task_set,
 )
 from plait.benchmarks.tasks.reading.images import ImageFolder, image_paths
@@ -31,8 +32,10 @@ DATA = "ISG-Bench.jsonl"
 ANSWERS = "answers"
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "Style Transfer": (
-        *("Art Style Transfer", "Scene Attribute Transfer"),
-        *("Photo Variation", "Portrait Variation"),
+        "Art Style Transfer",
+        "Scene Attribute Transfer",
+        "Photo Variation",
+        "Portrait Variation",
     ),
     "Progressive": ("Animation Images", "Animation Text-Image", "Attribute Transfer"),
     "3D Scene": ("3D_object", "multi-Perspective Scene Generation"),
@@ -40,7 +43,8 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Image-Text Complementation": ("HowTo", "Scientific"),
     "Temporal Prediction": ("Prediction", "painting"),
     "Visual Story Telling": (
-        *("visual storytelling text-image", "visual storytelling image"),
+        "visual storytelling text-image",
+        "visual storytelling image",
         "visual storytelling text",
     ),
     "VQA": ("Object_VQA", "Historical"),
@@ -49,7 +53,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 
 It leaves out any other task, such as Semantic Segmentation, which here is a category of its
 own, without a weight."""
-_GROUP_OF = {task: group for group, tasks in GROUPS.items() for task in tasks}
+_GROUP_OF = groups_by_member(GROUPS)
 
 
 def load(place: str, cache: Path) -> TaskSet:
@@ -83,16 +87,19 @@ def _group(value: tuple[int, Any]) -> RowGroup:
 
 
 def _query(row: Row, images: ImageFolder, last: bool) -> Query:
-    if not (task := row.text("Category")):
+    task = row.text("Category")
+    if not task:
         raise RowError(Rule.CATEGORY, "the Category is empty")
-    question, golden = (_content(row, key, images) for key in ("Query", "Golden"))
+    question = _content(row, "Query", images)
+    golden = _content(row, "Golden", images)
     if not any(isinstance(s, Image) or s.text.strip() for s in question):
         raise RowError(Rule.EMPTY, "Query is empty")
     predict = row.optional("predict", dict)
-    questions = {
-        BLOCK: _questions(predict, "block_qa", ("subject", "object", "Question")),
-        IMAGE: _questions(predict, "image_qa", ("image", "Question")),
-    }
+    of_blocks = _questions(predict, "block_qa", ("subject", "object", "Question"))
+    of_images = _questions(predict, "image_qa", ("image", "Question"))
+    metadata = {BLOCK: json.dumps(of_blocks), IMAGE: json.dumps(of_images)}
+    if last:
+        metadata[LAST] = "true"
     return Query(
         id=row.id(),
         category=_GROUP_OF.get(task, task),
@@ -100,8 +107,7 @@ def _query(row: Row, images: ImageFolder, last: bool) -> Query:
         turns=(Turn("user", question),),
         reference=Document(golden),
         wants_images=any(isinstance(s, Image) for s in golden),
-        metadata={level: json.dumps(own) for level, own in questions.items()}
-        | ({LAST: "true"} if last else {}),
+        metadata=metadata,
     )
 
 
@@ -136,10 +142,16 @@ def _questions(
     if isinstance(value, dict):
         value = next(iter(value.values()), [])
     rows = [of_type(one, dict, level) for one in of_type(value, list, level)]
-    complete = [row for row in rows if all(isinstance(row.get(t), str) for t in texts)]
-    also: dict[str, Any] = {"id": None, "Preliminary": []} if level == "image_qa" else {}
-    keys = (*texts, *also)
-    return [{key: (also | row)[key] for key in keys} for row in complete]
+    defaults: dict[str, Any] = {}
+    if level == "image_qa":
+        defaults = {"id": None, "Preliminary": []}
+    questions = []
+    for row in rows:
+        if all(isinstance(row.get(name), str) for name in texts):
+            question = {name: row[name] for name in texts}
+            question |= {name: row.get(name, value) for name, value in defaults.items()}
+            questions.append(question)
+    return questions
 
 
 def read_answers(

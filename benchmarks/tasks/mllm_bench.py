@@ -63,10 +63,14 @@ def _group(value: Any) -> RowGroup:
 
 def _query(row: Row, images: ImageFolder) -> Query:
     id = row.id(numbers=True)
-    question = row.said("question")
+    question = row.nonblank_text("question")
     image = images.image(row.text("image_path"))
     meta = row.object("meta")
-    about = {QUESTION_TYPE: "question type", "url": "url"}
+    metadata = {}
+    for name, key in ((QUESTION_TYPE, "question type"), ("url", "url")):
+        text = meta.values.get(key)
+        if isinstance(text, str) and text:
+            metadata[name] = text
     return Query(
         id=id,
         category=meta.text("level"),
@@ -74,11 +78,7 @@ def _query(row: Row, images: ImageFolder) -> Query:
         turns=(Turn("user", (image, Text(question))),),
         criteria=row.optional("reference", str) or None,
         wants_images=False,
-        metadata={
-            name: text
-            for name, key in about.items()
-            if isinstance(text := meta.values.get(key), str) and text
-        },
+        metadata=metadata,
     )
 
 
@@ -92,11 +92,8 @@ def _read_published(folder: Path) -> tuple[dict[str, dict[str, Answer]], dict[st
     unread = dict[str, str]()
     for path in _answer_files(folder):
         try:
-            rows = [Row.of(row) for row in load_rows(path)[0]]
-            read = [
-                (r.text("gen_model_id"), r.id("unique_idx", numbers=True), r.text("answer"))
-                for r in rows
-            ]
+            # All rows first: a file with a broken one holds no answers at all.
+            read = [_answer(Row.of(row)) for row in load_rows(path)[0]]
         except (TaskError, RowError) as error:
             unread[path.name] = str(error)
             continue
@@ -105,3 +102,9 @@ def _read_published(folder: Path) -> tuple[dict[str, dict[str, Answer]], dict[st
             again = f"{path.name}: {Rule.DUPLICATE}: another answer to {id!r}"
             add_answer(answers.setdefault(writer, {}), id, answer, again)
     return answers, unread
+
+
+def _answer(row: Row) -> tuple[str, str, str]:
+    """Return who answered, the id of the question, and the answer; RowError."""
+    writer = row.text("gen_model_id")
+    return writer, row.id("unique_idx", numbers=True), row.text("answer")

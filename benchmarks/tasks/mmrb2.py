@@ -40,7 +40,9 @@ def load(place: str, cache: Path) -> TaskSet:
     found = locate(place, [*names, "*images/*"])
     hint = ": build them with benchmark/build_from_hf.py of MMRB2"
     files = found.files(names, hint)
-    values = [(file.stem, value) for file in files for value in load_listed(file, "pairs")]
+    values: list[tuple[str, Any]] = []
+    for file in files:
+        values += [(file.stem, value) for value in load_listed(file, "pairs")]
     images = ImageFolder(found.folder, cache, found.also)
     images.check_all(image_paths(value for _, value in values))
 
@@ -59,7 +61,8 @@ def _group(value: tuple[str, Any]) -> RowGroup:
 def _pair(split: str, row: Row, images: ImageFolder) -> ValidRow:
     question = _content(row, "prompt_content", images)
     given = {side: row.object(f"response_{side.lower()}") for side in SIDES}
-    if (chosen := row.text("chosen")) not in SIDES:
+    chosen = row.text("chosen")
+    if chosen not in SIDES:
         raise RowError(Rule.CATEGORY, f"chosen is {brief(chosen)}; it must be A or B")
     generators = {GENERATOR.format(s): own.text("model_name") for s, own in given.items()}
     query = Query(

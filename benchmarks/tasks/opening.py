@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +46,10 @@ def load(place: str, cache: Path) -> TaskSet:
     values = load_lines(file)
     images = ImageFolder(file.parent, cache, found.also)
     images.check_all(image_paths(values))
-    folders = sorted(
-        path
-        for pattern in (f"*{_OUTPUT}", f"gen_outputs/*{_OUTPUT}")
-        for path in found.folder.glob(pattern)
-        if path.is_dir()
-    )
-    given = [path for folder in folders for path in _files(folder)]
+    folders: list[Path] = []
+    for pattern in (f"*{_OUTPUT}", f"gen_outputs/*{_OUTPUT}"):
+        folders += filter(Path.is_dir, found.folder.glob(pattern))
+    given = [*chain.from_iterable(map(_files, sorted(folders)))]
     answers = read_answers({path: _row(path) for path in given}, cache)
 
     def make(value: Any) -> Query:
@@ -118,7 +116,8 @@ def _content(
         path = item.optional("image", str)
         if text or not path:
             segments.append(Text(text))
-        if path and (there := image(path)) is not None:
+        there = image(path) if path else None
+        if there is not None:
             segments.append(there)
     return tuple(segments)
 

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,10 +51,7 @@ def read_answers(
     reader = rows.reader(cache, reading)
     answers = _Answers(rows.columns, reader, rows.in_tables)
     listed = [*rows.rows]
-    own = [row.value for row in listed if isinstance(row.value, dict)]
-    meanings = ("images", "answer")
-    values = (rows.columns.value(row, meaning) for row in own for meaning in meanings)
-    answers.reader.prepare(values)
+    answers.reader.prepare(_values_with_images(rows.columns, listed))
     names = dict.fromkeys(filter(None, map(answers.system, listed)))
     by_system: dict[str, dict[str, Answer]] = {name: {} for name in names} or {"": {}}
     for row in listed:
@@ -62,9 +59,18 @@ def read_answers(
         given = answers.answer(row)
         again = f"{row.where}: {Rule.DUPLICATE.value}: an earlier answer has the id already"
         name = answers.system(row)
-        for system in by_system if name is None else [name]:
+        whose = by_system if name is None else [name]
+        for system in whose:
             add_answer(by_system[system], id, given, again)
     return by_system
+
+
+def _values_with_images(columns: Columns, rows: Iterable[FileRow]) -> Iterator[Any]:
+    """Yield the values of rows that may name images."""
+    for row in rows:
+        if isinstance(row.value, dict):
+            yield columns.value(row.value, "images")
+            yield columns.value(row.value, "answer")
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -103,11 +103,13 @@ class FoundRows:
     @property
     def rows(self) -> Iterator[FileRow]:
         """All rows; of several files they are numbered as one."""
-        every = (row for table in self.tables for row in table.rows)
+        every = chain.from_iterable(table.rows for table in self.tables)
         several = len(self.tables) > 1
         for number, row in enumerate(every, 1):
-            renumbered = several and row.is_numbered
-            yield row._replace(id=f"{number:04d}") if renumbered else row
+            if several and row.is_numbered:
+                yield row._replace(id=f"{number:04d}")
+            else:
+                yield row
 
     @property
     def in_tables(self) -> bool:
@@ -130,9 +132,10 @@ class FoundRows:
         by_id: dict[str, str] = {}
         if not self.columns.has("images"):
             return by_id
-        for table in self.tables:
-            for row in table.rows if table.is_text else ():
-                own = row.value if isinstance(row.value, dict) else {}
+        texts = (table.rows for table in self.tables if table.is_text)
+        for row in chain.from_iterable(texts):
+            if isinstance(row.value, dict):
+                own = row.value
                 image = self.columns.value(own, "images")
                 if is_base64(image):
                     by_id[str(self.columns.value(own, "id"))] = image
@@ -179,7 +182,7 @@ def find_rows(
     named = (stated.get(main, "").casefold(), *meanings[main].names)
     marks = RowMarks(named, (str, list, dict))
     tables = [read_file(path, marks) for path in files]
-    names = dict.fromkeys(name for table in tables for name in table.names)
+    names = dict.fromkeys(chain.from_iterable(table.names for table in tables))
     key = "data.columns" if of_queries else "data.answer_columns"
     columns = Columns.of(names, meanings, stated, str(found.path), key)
     columns.require(main, str(found.path))
@@ -280,7 +283,8 @@ class _Queries:
         """Return what can be told of a row that may break any rule."""
         own = row.value if isinstance(row.value, dict) else {}
         id = id_text(self.columns.value(own, "id"), numbers=True)
-        category, field = (self._label(own, key) for key in ("category", "field"))
+        category = self._label(own, "category")
+        field = self._label(own, "field")
         return RowGroup(id if is_id(id) else None, category, field, row.where)
 
     def _label(self, own: Mapping[str, Any], meaning: str) -> str:
@@ -294,7 +298,8 @@ class _Queries:
             raise row.value
         own = Row.of(row.value).values
         self.columns.refuse_gaps(own)
-        category, field = (self._label(own, key) for key in ("category", "field"))
+        category = self._label(own, "category")
+        field = self._label(own, "field")
         choices = self._choices(own)
         turns, last = self._turns(own, choices)
         reference, known = self._answer(own, choices, last)
@@ -337,22 +342,24 @@ class _Queries:
         if is_chat(asked):
             turns = self.reader.turns(asked, images, name)
         else:
-            if isinstance(asked, str):
-                asked += _below(asked, choices)
-            turns = [
-                Turn("user", self.reader.content(asked, images, name, images_first=True))
-            ]
-            if not isinstance(asked, str) and (below := _below("", choices)):
-                turns = [Turn("user", (*turns[0].content, Text(below)))]
+            is_text = isinstance(asked, str)
+            below = _below(asked if is_text else "", choices)
+            if is_text:
+                # Part of the text itself, not a segment of its own.
+                asked += below
+            content = self.reader.content(asked, images, name, images_first=True)
+            if below and not is_text:
+                content = (*content, Text(below))
+            turns = [Turn("user", content)]
         users = [i for i, turn in enumerate(turns) if turn.role == "user"]
         if not users:
             raise RowError(Rule.NO_QUESTION, f"{name} has no turn of the user")
         for i in users:
             if not any(isinstance(s, Image) or s.text.strip() for s in turns[i].content):
                 raise RowError(Rule.EMPTY, f"{name} has a turn with neither text nor image")
-        asked_turns = tuple(turns[: users[-1] + 1])
-        after = turns[users[-1] + 1 :]
-        return asked_turns, tuple(s for turn in after for s in turn.content)
+        end = users[-1] + 1
+        after = chain.from_iterable(turn.content for turn in turns[end:])
+        return tuple(turns[:end]), tuple(after)
 
     def _choices(self, own: Mapping[str, Any]) -> list[str]:
         value = parse(self.columns.value(own, "choices"))
@@ -403,25 +410,8 @@ class _Queries:
         name = self.columns.told["criteria"]
         if isinstance(value, str):
             return of_type(value, str, name)
-        made: list[Any] = []
-        for i, item in enumerate(value if isinstance(value, list) else [value]):
-            where = f"{name}[{i}]"
-            if isinstance(item, str):
-                made.append(Row({where: item}).said(where))
-                continue
-            row = Row.of(item, where)
-            key = next((key for key in _CRITERION_KEYS if row.values.get(key)), "")
-            if not key:
-                valid = ", ".join(_CRITERION_KEYS)
-                raise RowError(Rule.MISSING_KEY, f"{where} has none of {valid}")
-            about: Any = row.values.get("about")
-            if about not in (None, *ABOUTS):
-                valid = ", ".join(ABOUTS)
-                detail = f"{row.path('about')} is {brief(about)}; valid are {valid}"
-                raise RowError(Rule.WRONG_TYPE, detail)
-            others = {k: v for k, v in row.values.items() if k != key and v is not None}
-            made.append({"criterion": row.said(key)} | others)
-        return made
+        items = value if isinstance(value, list) else [value]
+        return [_criterion(item, f"{name}[{i}]") for i, item in enumerate(items)]
 
     def _wants_images(
         self,
@@ -469,6 +459,24 @@ def _refuse_bytes(value: Any) -> str:
     return str(value)
 
 
+def _criterion(item: Any, where: str) -> str | dict[str, Any]:
+    """Return a text, or an object with what else is said of the criterion; RowError."""
+    if isinstance(item, str):
+        return Row({where: item}).nonblank_text(where)
+    row = Row.of(item, where)
+    key = next((key for key in _CRITERION_KEYS if row.values.get(key)), "")
+    if not key:
+        valid = ", ".join(_CRITERION_KEYS)
+        raise RowError(Rule.MISSING_KEY, f"{where} has none of {valid}")
+    about: Any = row.values.get("about")
+    if about not in (None, *ABOUTS):
+        valid = ", ".join(ABOUTS)
+        detail = f"{row.path('about')} is {brief(about)}; valid are {valid}"
+        raise RowError(Rule.WRONG_TYPE, detail)
+    others = {k: v for k, v in row.values.items() if k != key and v is not None}
+    return {"criterion": row.nonblank_text(key)} | others
+
+
 def _below(question: str, choices: Sequence[str]) -> str:
     """Return the choices as they stand below a question that does not hold them yet."""
     lettered = [*zip(_LETTERS, choices, strict=False)]
@@ -486,14 +494,16 @@ def _holds(question: str, letter: str, choice: str) -> bool:
 def _letter_of(value: Any, choices: Sequence[str], name: str) -> str:
     """Return the letter of the right choice, which a letter, text or index names."""
     letters = _LETTERS[: len(choices)]
-    found: set[str] = set()
+    # Choices may be numbers or letters themselves, so a value may name two of them.
+    found = {letter for letter, c in zip(letters, choices, strict=True) if c == str(value)}
     if isinstance(value, int) and not isinstance(value, bool):
-        found |= {letters[value]} if 0 <= value < len(choices) else set()
+        if 0 <= value < len(choices):
+            found.add(letters[value])
     elif isinstance(value, str):
-        plain = value.strip().strip("().:").strip()
-        found |= {plain.upper()} if len(plain) == 1 and plain.upper() in letters else set()
-    same = [letter for letter, c in zip(letters, choices, strict=True) if c == str(value)]
-    if len(found := found | {*same}) == 1:
+        plain = value.strip().strip("().:").strip().upper()
+        if len(plain) == 1 and plain in letters:
+            found.add(plain)
+    if len(found) == 1:
         return min(found)
     if found:
         raise RowError(

@@ -58,7 +58,8 @@ def load(place: str, cache: Path) -> TaskSet:
     if not path.is_file():
         raise TaskError(f"prompts:FILE is a file, unlike {path}")
     suffix = path.suffix.lower()
-    if (read := _READERS.get("" if suffix[1:].isdecimal() else suffix)) is None:
+    read = _READERS.get("" if suffix[1:].isdecimal() else suffix)
+    if read is None:
         valid = ", ".join((".txt", *(s for s in _READERS if s not in PLAIN)))
         raise TaskError(f"prompts:FILE reads {valid}; {path.name} is none of these")
     unknown = RowGroup(None)

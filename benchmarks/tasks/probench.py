@@ -116,4 +116,4 @@ def _question(text: str, images: tuple[Image, ...], where: str) -> Content:
     text = text.replace(_MARK, "").strip()
     if not text and not images:
         raise RowError(Rule.EMPTY, f"{where} has neither text nor image")
-    return (*((Text(text),) if text else ()), *images)
+    return (Text(text), *images) if text else images

@@ -29,8 +29,13 @@ from plait.scorers.vqa.geneval2 import ATOMS
 
 GENEVAL2_FILE = "geneval2_data.jsonl"
 DPG_FILE = "dpg_bench.csv"
-_DPG_COLUMNS = {"item_id", "text", "proposition_id", "dependency", "category_broad"} | {
-    "question_natural_language"
+_DPG_COLUMNS = {
+    "item_id",
+    "text",
+    "proposition_id",
+    "dependency",
+    "category_broad",
+    "question_natural_language",
 }
 _COMPBENCH_FOLDER = Path("examples", "dataset")
 _VALIDATION = "_val"
@@ -105,9 +110,10 @@ def _file(found: Located, name: str) -> Path:
     """Return the file of a data set, wherever it is in the folder found."""
     if found.path.is_file():
         return found.path
-    if files := sorted(found.path.rglob(name)):
-        return files[0]
-    raise TaskError(f"{found.path} holds no {name}")
+    files = sorted(found.path.rglob(name))
+    if not files:
+        raise TaskError(f"{found.path} holds no {name}")
+    return files[0]
 
 
 def _lines(paths: Iterable[Path]) -> Iterator[Line]:
@@ -165,17 +171,16 @@ def _atoms(line: Line) -> Query:
 
 def _propositions(item: DpgItem) -> Query:
     is_first, _, rows = item
-    propositions = [
-        [
-            _numbers(row["proposition_id"], "proposition_id")[0],
-            [n for n in _numbers(row["dependency"], "dependency") if n],
-            row["category_broad"],
-            row["question_natural_language"],
-        ]
-        for row in rows
-    ]
+    propositions = []
+    for row in rows:
+        number, *_ = _numbers(row["proposition_id"], "proposition_id")
+        # The file writes 0 where a proposition depends on no other.
+        parents = [n for n in _numbers(row["dependency"], "dependency") if n]
+        about = (row["category_broad"], row["question_natural_language"])
+        propositions.append([number, parents, *about])
     metadata = {PROPOSITIONS: json.dumps(propositions)}
-    metadata |= {FIRST_ROW: "1"} if is_first else {}
+    if is_first:
+        metadata[FIRST_ROW] = "1"
     return prompt_query(Row(rows[0]).id("item_id"), rows[0]["text"], **metadata)
 
 

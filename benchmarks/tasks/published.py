@@ -110,6 +110,15 @@ def text_of(row: Any, key: str) -> str:
     return text if isinstance(text, str) and text else UNKNOWN
 
 
+def groups_by_member(groups: Mapping[str, Iterable[str]]) -> dict[str, str]:
+    """Return the group of each member."""
+    group_of = {}
+    for group, members in groups.items():
+        for member in members:
+            group_of[member] = group
+    return group_of
+
+
 Answers = Mapping[str, Mapping[str, Answer]]
 """By model and query."""
 
@@ -156,15 +165,14 @@ def gather(
     refused = 0
     fields = dict[str, None]()
     claims = _Claims(places)
-    lost = {
-        writer: failure_of_lost_answers(by_id, writer) for writer, by_id in answers.items()
-    }
+    lost = {name: failure_of_lost_answers(by_id, name) for name, by_id in answers.items()}
     for i, value in enumerate(values):
         group = known(value)
         places.append(group.place or f"row {i}")
         try:
             claims.add(group.id)
             query, own = _valid_row(make(value))
+            # Some readers make the id only with the query.
             if query.id != group.id:
                 claims.add(query.id)
         except RowError as error:
@@ -181,13 +189,21 @@ def gather(
         queries.append(valid)
         if query is None:
             continue
-        given = {w: by_id.get(query.id, lost[w]) for w, by_id in answers.items()}
-        for writer, answer in {**given, **own}.items():
-            if answer is not None:
-                published.setdefault(writer, {})[query.id] = answer
+        given = {name: by_id.get(query.id, lost[name]) for name, by_id in answers.items()}
+        _add_published(published, query.id, {**given, **own})
     rules = Counter(dict(sorted(broken.items())))
     rules[Rule.NOT_UNICODE.value] += refused
     return TaskRows(queries.values, [*fields], published, dict(+rules))
+
+
+def _add_published(
+    published: dict[str, dict[str, Answer]],
+    id: str,
+    answers: Mapping[str, Answer | None],
+) -> None:
+    for writer, answer in answers.items():
+        if answer is not None:
+            published.setdefault(writer, {})[id] = answer
 
 
 def _valid_row(made: Query | ValidRow) -> ValidRow:
@@ -257,7 +273,8 @@ class _Claims:
     def __init__(self, places: Sequence[str]) -> None:
         """`places` name the rows so far, the last of which claims ids."""
         self._places = places
-        self._ids, self._rows = IdTable(), array("I")
+        self._ids = IdTable()
+        self._rows = array("I")
 
     def add(self, id: str | None) -> None:
         """Raise RowError where an earlier row has the id."""
@@ -267,9 +284,10 @@ class _Claims:
         place = self._ids.add(id)
         if place == len(self._rows):
             self._rows.append(row)
-        elif (known := self._rows[place]) != row:
-            detail = f"{self._places[known]} has {id!r} already"
-            raise RowError(Rule.DUPLICATE, detail)
+            return
+        first = self._rows[place]
+        if first != row:
+            raise RowError(Rule.DUPLICATE, f"{self._places[first]} has {id!r} already")
 
 
 def malformed_row(row: int, group: RowGroup, error: RowError) -> Malformed:
@@ -300,12 +318,17 @@ def unicode_only(query: Query | Malformed, row: int) -> Query | Malformed:
     try:
         replace_parts(query, str, check)
     except RowError as error:
-        id, *known = (
-            text if text.isprintable() else None
-            for text in (query.id, query.category, query.field)
+        group = RowGroup(
+            query.id if query.id.isprintable() else None,
+            _printable(query.category),
+            _printable(query.field),
         )
-        return malformed_row(row, RowGroup(id, *(text or UNKNOWN for text in known)), error)
+        return malformed_row(row, group, error)
     return query
+
+
+def _printable(text: str) -> str:
+    return text if text and text.isprintable() else UNKNOWN
 
 
 def _texts_of(query: Query | Malformed) -> Iterator[str]:

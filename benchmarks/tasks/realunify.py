@@ -34,7 +34,10 @@ def load(place: str, cache: Path) -> TaskSet:
     found = locate(place, (*FILES, "image/**"))
     paths = found.files(FILES)
     images = ImageFolder(found.folder, cache, found.also)
-    values = [(path.name[:3], row) for path in paths for row in load_rows(path)[0]]
+    values: list[tuple[str, Any]] = []
+    for path in paths:
+        rows, _ = load_rows(path)
+        values += [(path.name[:3], row) for row in rows]
     images.check_all(image_paths(row for _, row in values))
 
     def make(value: tuple[str, Any]) -> Query:
@@ -53,7 +56,8 @@ def load(place: str, cache: Path) -> TaskSet:
 def _query(axis: str, row: Row, images: ImageFolder) -> Query:
     task = row.text("task_type")
     index = row.id("index", numbers=True)
-    content: Content = (Text(row.said("evaluation_prompt" if axis == "GEU" else "prompt")),)
+    prompt = row.nonblank_text("evaluation_prompt" if axis == "GEU" else "prompt")
+    content: Content = (Text(prompt),)
     reference = None
     if axis == "GEU":
         content = (images.image(row.text("input_image")), *content)

@@ -81,7 +81,8 @@ class RowDigests(Mapping[str, str]):
     """Digests by id, in the order in which the ids came; of one id the last counts."""
 
     def __init__(self, rows: Iterable[tuple[str, str]] = ()) -> None:
-        self._ids, self._digests = IdTable(), bytearray()
+        self._ids = IdTable()
+        self._digests = bytearray()
         self.update(rows)
 
     def update(self, rows: Iterable[tuple[str, str]]) -> None:

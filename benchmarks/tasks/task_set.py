@@ -17,6 +17,7 @@ from plait.benchmarks.tasks import own_data
 from plait.benchmarks.tasks.miniature import reader as miniature
 from plait.benchmarks.tasks.miniature.queries import FIELDS as MINIATURE_FIELDS
 from plait.benchmarks.tasks.mmie import reader as mmie
+from plait.benchmarks.tasks.mmie.prompts import Prompts
 from plait.benchmarks.tasks.mmie.prompts import prompts as mmie_prompts
 from plait.benchmarks.tasks.published import UNKNOWN, TaskSet, unicode_only
 from plait.benchmarks.tasks.reading.columns import AS_NAMED, DataReading
@@ -96,9 +97,9 @@ def _read(
     cache: Path,
     on_progress: Callable[[int, int], None] | None,
 ) -> TaskSet:
-    named = (
-        None if is_function(data) or data_prefix(data) is None else find(data, Named.DATA)
-    )
+    named = None
+    if not is_function(data) and data_prefix(data) is not None:
+        named = find(data, Named.DATA)
     by_columns = is_read_by_columns(data)
     if reading.of_queries and not by_columns:
         raise UsageError(
@@ -120,6 +121,10 @@ def _read(
     wording = mmie_prompts(prompts)
     if not miniature.is_miniature(data):
         return mmie.load(data.removeprefix(MMIE), wording, cache, on_progress)
+    return _miniature(data, wording, cache)
+
+
+def _miniature(data: str, wording: Prompts, cache: Path) -> TaskSet:
     queries = miniature.read_queries(miniature.number_of(data), cache)
     about: dict[str, Any] = {"name": miniature.NAME, "source": data, "revision": None}
     about |= {"digest": miniature.digest_of(queries), "rows": len(queries)}

@@ -112,12 +112,16 @@ def _query(row: Row, files: ImageFolder, kept: ImageCache) -> Query:
     kind = row.values.get("question_type") or KIND_OF[task]
     if kind not in ("open", CLOSED):
         raise RowError(Rule.CATEGORY, f"question_type is {brief(kind)}; open or closed")
-    prompt = row.said("prompt")
+    prompt = row.nonblank_text("prompt")
     criteria = {about: _criteria(row, f"{about}_rubrics") for about in ABOUTS}
+    metadata = {ABOUTS[about]: json.dumps(own) for about, own in criteria.items()}
     told = row.values.get(TASK)
+    if isinstance(told, str):
+        metadata[TASK] = told
     text = row.optional("text_ref", str)
     drawn = images_of(row.values.get("image_ref") or [], files, kept, "image_ref")
-    truth = Document((*((Text(text),) if text else ()), *drawn))
+    said = (Text(text),) if text else ()
+    truth = Document((*said, *drawn))
     return Query(
         id=id,
         category=task,
@@ -125,21 +129,20 @@ def _query(row: Row, files: ImageFolder, kept: ImageCache) -> Query:
         turns=(Turn("user", (Text(prompt),)),),
         reference=truth if truth.segments else None,
         wants_images=bool(criteria["image"]),
-        metadata={ABOUTS[about]: json.dumps(own) for about, own in criteria.items()}
-        | ({TASK: told} if isinstance(told, str) else {}),
+        metadata=metadata,
     )
 
 
 def _criteria(row: Row, key: str) -> list[str]:
     """Return criteria, each a string or in an object."""
-    items = enumerate(row.optional(key, list))
-    places = [(item, f"{key}[{i}]") for i, item in items]
-    return [
-        of_type(item, str, where)
-        if isinstance(item, str)
-        else Row.of(item, where).text("criterion")
-        for item, where in places
-    ]
+    criteria = []
+    for i, item in enumerate(row.optional(key, list)):
+        where = f"{key}[{i}]"
+        if isinstance(item, str):
+            criteria.append(of_type(item, str, where))
+        else:
+            criteria.append(Row.of(item, where).text("criterion"))
+    return criteria
 
 
 # ------------------------------------------------------------------------------ answers

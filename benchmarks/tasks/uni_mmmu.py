@@ -131,10 +131,13 @@ def load(place: str, cache: Path) -> TaskSet:
 def _files(root: Path) -> Iterator[Path]:
     """Yield the files that hold rows, as far as they are there."""
     names = (
-        *(f"{_JIGSAW}/metadata.json", f"{_SLIDING}/summary_steps_le_8.json"),
-        *("math_data/filtered.json", "science/dim_all.json", "svg/metadata.json"),
+        f"{_JIGSAW}/metadata.json",
+        f"{_SLIDING}/summary_steps_le_8.json",
+        "math_data/filtered.json",
+        "science/dim_all.json",
+        "svg/metadata.json",
     )
-    yield from (path for name in names if (path := root / name).is_file())
+    yield from filter(Path.is_file, (root / name for name in names))
     yield from sorted((root / "maze").glob("*.json"))
 
 
@@ -145,21 +148,38 @@ def _rows(root: Path) -> Iterator[Entry]:
         ("sliding", _SLIDING, "items"),
         ("code", "svg", "samples"),
     ):
-        if path := listed.get(folder):
-            rows = enumerate(load_listed(path, key), 1)
-            yield from (Entry(task, f"{i:03d}", row) for i, row in rows)
+        if folder in listed:
+            for i, row in enumerate(load_listed(listed[folder], key), 1):
+                yield Entry(task, f"{i:03d}", row)
     for path in sorted((root / "maze").glob("*_steps")):
-        if (name := _MAZE.fullmatch(path.name)) and name[2] != _DEMONSTRATION:
+        name = _MAZE.fullmatch(path.name)
+        if name and name[2] != _DEMONSTRATION:
             moves = f"{name[1]}_steps_{name[2]}"
             yield Entry("maze", name[2], {"folder": path.name, "moves": moves})
-    if path := listed.get("math_data"):
-        for outer, group in load_json(path, dict, "an object of problems")[0].items():
-            items = group.items() if isinstance(group, dict) else [("", group)]
-            yield from (Entry("geometry", f"{outer}__{name}", row) for name, row in items)
-    if path := listed.get("science"):
-        blocks = [block for block in load_rows(path)[0] if isinstance(block, dict)]
-        cases = [case for block in blocks for case in block.get("samples", [])]
-        yield from (Entry("science", f"{i:02d}", case) for i, case in enumerate(cases, 1))
+    if "math_data" in listed:
+        yield from _geometry_rows(listed["math_data"])
+    if "science" in listed:
+        yield from _science_rows(listed["science"])
+
+
+def _geometry_rows(path: Path) -> Iterator[Entry]:
+    """Yield the problems of each group; a group that is no object is broken as one row."""
+    for outer, group in load_json(path, dict, "an object of problems")[0].items():
+        items = group.items() if isinstance(group, dict) else [("", group)]
+        for name, row in items:
+            yield Entry("geometry", f"{outer}__{name}", row)
+
+
+def _science_rows(path: Path) -> Iterator[Entry]:
+    cases = []
+    for block in load_rows(path)[0]:
+        if isinstance(block, dict):
+            samples = block.get("samples", [])
+            if not isinstance(samples, list):
+                raise TaskError(f"{path}: samples must be a list, not {brief(samples)}")
+            cases += samples
+    for i, case in enumerate(cases, 1):
+        yield Entry("science", f"{i:02d}", case)
 
 
 def _group(entry: Entry) -> RowGroup:
@@ -172,13 +192,15 @@ def _query(entry: Entry, data: _Data) -> Query:
     prompt = _PROMPTS[entry.task]
     for name, text in made.fields.items():
         prompt = prompt.replace(f"{{{name}}}", text)
-    images = [s for label, image in made.images for s in (Text(label), image)]
+    content: list[Text | Image] = [Text(prompt)]
+    for label, image in made.images:
+        content += [Text(label), image]
     group = _group(entry)
     return Query(
         id=str(group.id),
         category=group.category,
         field=group.field,
-        turns=(Turn("user", (Text(prompt), *images)),),
+        turns=(Turn("user", tuple(content)),),
         reference=made.reference,
         metadata={} if made.known is None else {KNOWN: json.dumps(made.known)},
     )
@@ -203,10 +225,8 @@ def _jigsaw(row: Row, data: _Data) -> Made:
     panel = row.object("ref_panel").text("ref_image_path")
     labels = ("Reference:", "Candidate 0:", "Candidate 1:")
     cells = (data.image(_JIGSAW, path) for path in (panel, *paths))
-    right, wrong = (
-        data.image(_JIGSAW, row.text(key))
-        for key in ("gt_completed_2x2_path", "gt_wrong_2x2_path")
-    )
+    right = data.image(_JIGSAW, row.text("gt_completed_2x2_path"))
+    wrong = data.image(_JIGSAW, row.text("gt_wrong_2x2_path"))
     drawn = (right, wrong) if label == 0 else (wrong, right)
     said = f'<FINAL_ANSWER_JSON>{{"choice": {label}}}</FINAL_ANSWER_JSON>'
     return Made(
@@ -223,7 +243,8 @@ def _maze(row: Row, data: _Data) -> Made:
 
 
 def _sliding(row: Row, data: _Data) -> Made:
-    folder, moves = (Path(row.text(k)).name for k in ("steps_dir", "steps_words_json"))
+    folder = Path(row.text("steps_dir")).name
+    moves = Path(row.text("steps_words_json")).name
     first, *steps = _frames(data, _SLIDING, folder, "demo_step_*.png")
     images = [("Initial state:", first), ("Final state:", (steps or [first])[-1])]
     return Made(images, *_moves(data, f"{_SLIDING}/{moves}", "steps_words", steps))
@@ -255,7 +276,8 @@ def _geometry(row: Row, data: _Data) -> Made:
         values = (row.values.get(key) for key in keys)
         return next((v for v in values if isinstance(v, str) and v.strip()), "")
 
-    if not (problem := text("problem_text_en", "problem_text")):
+    problem = text("problem_text_en", "problem_text")
+    if not problem:
         raise RowError(Rule.EMPTY, "there is no problem")
     choices = row.values.get("choices_en")
     fields = {
@@ -270,7 +292,8 @@ def _geometry(row: Row, data: _Data) -> Made:
 
 
 def _science(row: Row, data: _Data) -> Made:
-    if not (paths := row.list("input_image_file_path_list")):
+    paths = row.list("input_image_file_path_list")
+    if not paths:
         raise RowError(Rule.EMPTY, "input_image_file_path_list is empty")
     fields = {"condition": row.text("input_prompt").strip()}
     reference = Document((Text(row.text("output_prompt")),))

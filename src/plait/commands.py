@@ -196,7 +196,7 @@ def _queries_of(
     And the run that was asked them, if that place is one.
     """
     for place in places:
-        here = answers.found(place)
+        here = answers.find_format(place)
         if here.asks:
             return {"data": f"{here.format.data}{place.path}"}, None
         if here.name == "run":

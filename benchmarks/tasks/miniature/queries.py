@@ -52,9 +52,13 @@ BUILDING = "Building"
 ARRANGING = "Arranging"
 """Fields of projects that add something, and of those that do not."""
 FIELDS = (
-    *(BUILDING, ARRANGING),
+    BUILDING,
+    ARRANGING,
     *STORY_FIELDS.values(),
-    *("Counting", "Comparing", "Locating", "Naming"),
+    "Counting",
+    "Comparing",
+    "Locating",
+    "Naming",
 )
 """In the order of tables: project-based, situational, reasoning, as in the paper's."""
 
@@ -175,7 +179,8 @@ def _project(
         scenes = [random_scene(rng, split, most=most)]
         changes: list[Change] = []
         for kind in kinds:
-            if (change := _change_within(rng, split, scenes[-1], kind)) is None:
+            change = _change_within(rng, split, scenes[-1], kind)
+            if change is None:
                 break
             changes.append(change)
             scenes.append(change.of(scenes[-1]))
@@ -214,8 +219,15 @@ class Problem(NamedTuple):
 
 
 _PROBLEMS = (
-    *("count shape", "count colour", "count all"),
-    *("compare", "compare", "where", "where", "what", "what"),
+    "count shape",
+    "count colour",
+    "count all",
+    "compare",
+    "compare",
+    "where",
+    "where",
+    "what",
+    "what",
 )
 """Each as often as it is listed."""
 
@@ -272,9 +284,10 @@ _NUMBERS = (0, 1, 1, 2, 2, 3)
 
 
 def _scene_where(rng: random.Random, split: Split, fits: Callable[[Scene], bool]) -> Scene:
-    while not fits(scene := random_scene(rng, split)):
-        pass
-    return scene
+    while True:
+        scene = random_scene(rng, split)
+        if fits(scene):
+            return scene
 
 
 def _number(scene: Scene, look: str) -> int:

@@ -16,8 +16,18 @@ BENCHMARK = "benchmark"
 """Key under which rows in MMIE's format name the benchmark whose queries they are."""
 
 FIELDS = (
-    *("Art", "EECS", "Education", "Finance", "Health", "Philosophy", "Sports"),
-    *("Literature", "Mathematics", "Physics", "Coding", "Statistics"),
+    "Art",
+    "EECS",
+    "Education",
+    "Finance",
+    "Health",
+    "Philosophy",
+    "Sports",
+    "Literature",
+    "Mathematics",
+    "Physics",
+    "Coding",
+    "Statistics",
 )
 """In the order of Table 10: project-based learning, situational analysis, reasoning."""
 
@@ -50,7 +60,8 @@ def category_of(id: str, stated: Sequence[str]) -> str:
     prefix, dash, _ = id.partition("-")
     named = {"id": prefix} if dash and prefix in CATEGORIES else {}
     for text in stated:
-        if text and (known := _WRITTEN.get(re.sub(r"[^a-z]", "", text.lower()))):
+        known = _WRITTEN.get(re.sub(r"[^a-z]", "", text.lower()))
+        if known:
             named[f"category {text!r}"] = known
     if not named:
         given = " / ".join(map(repr, stated)) or "not given"

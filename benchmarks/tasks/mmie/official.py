@@ -292,9 +292,10 @@ def systems_of_folder(folder: Path) -> tuple[TaskSet, tuple[System, ...]]:
     since it may have been any model's row. Two answers of a model to a query are a failure.
     """
     rows = read_outputs(folder)
+    outputs = [row for row in rows if isinstance(row, Output)]
     known: dict[str, Query] = {}
     answers: dict[str, dict[str, Document | Failure]] = defaultdict(dict)
-    for output in (row for row in rows if isinstance(row, Output)):
+    for output in outputs:
         query = output.query
         same = known.setdefault(query.id, query).turns == query.turns
         answers[output.model][query.id] = output.document if same else _ANOTHER
@@ -319,7 +320,7 @@ def systems_of_folder(folder: Path) -> tuple[TaskSet, tuple[System, ...]]:
         name=folder.name,
         samples=tuple(queries.values()),
         prompt=prompts(None),
-        categories=weights_of(r.benchmark for r in rows if isinstance(r, Output)),
+        categories=weights_of(output.benchmark for output in outputs),
         fields=FIELDS,
         about=about,
     )

@@ -56,7 +56,7 @@ class Prompts:
         *earlier, last = sample.turns
         template = self.templates[sample.category][variant]
         return (
-            *(Turn(t.role, tuple(s for s in t.content if s != Text(""))) for t in earlier),
+            *map(_without_empty_texts, earlier),
             Turn(last.role, _set(template, last.content, _places(last.content))),
         )
 
@@ -88,6 +88,11 @@ def prompts(overrides: Mapping[str, Mapping[str, str]] | None = None) -> Prompts
     return Prompts(templates)
 
 
+def _without_empty_texts(turn: Turn) -> Turn:
+    content = (segment for segment in turn.content if segment != Text(""))
+    return Turn(turn.role, tuple(content))
+
+
 def _places(content: Content) -> tuple[str | None, ...]:
     """Where the images are, which does not count when images are compared."""
     return tuple(s.place for s in content if isinstance(s, Image))
@@ -103,11 +108,16 @@ def _set(template: str, content: Content, places: tuple[str | None, ...]) -> Con
     segments: list[Text | Image] = []
     text = before
     for i, segment in enumerate(content):
-        text += "\n" if i else ""
+        if i:
+            text += "\n"
         if isinstance(segment, Text):
             text += segment.text
             continue
-        segments += [Text(text), segment] if text else [segment]
+        if text:
+            segments.append(Text(text))
+        segments.append(segment)
         text = ""
     text += after
-    return tuple(segments) + ((Text(text),) if text else ())
+    if text:
+        segments.append(Text(text))
+    return tuple(segments)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +83,8 @@ def has_marks(data: str) -> bool:
     """
     found = sources.locate(data, FILES, _HINT)
     files = (found.path, *(found.path / name for name in FILES))
-    if (path := next(filter(Path.is_file, files), None)) is None:
-        return False
-    if path.suffix.lower() != ".json":
+    path = next(filter(Path.is_file, files), None)
+    if path is None or path.suffix.lower() != ".json":
         return False
     try:
         rows = [*islice(sources.load_rows(path)[0], _LOOKED_AT)]
@@ -165,25 +164,27 @@ def _query(row: Row, images: ImageFolder) -> Query:
     text = row.values.get(CRITERIA)
     criteria = row.text(CRITERIA) if isinstance(text, str) and text else None
     known = _KNOWN if criteria is None else {*_KNOWN, CRITERIA}
-    others = {
-        key: v if isinstance(v, str) and not trouble(v) else json.dumps(v)
-        for key, v in row.values.items()
-        if key not in known
-    }
+    others = {key: _metadata(v) for key, v in row.values.items() if key not in known}
     talk = list(row.rows("conversations"))
     turns = [_turn(turn, images) for turn in talk]
     asked = _count_asked(turns)
     truth = first_truth(talk[asked].list("content")) if talk[asked:] else {}
+    after = chain.from_iterable(turn.content for turn in turns[asked:])
     return Query(
         id=id,
         category=category,
         field=field,
         turns=tuple(turns[:asked]),
-        reference=document_of(tuple(s for turn in turns[asked:] for s in turn.content)),
+        reference=document_of(tuple(after)),
         wants_images=category != "MSR",
         metadata=others | truth,
         criteria=criteria,
     )
+
+
+def _metadata(value: Any) -> str:
+    """Return a value as text: metadata are valid Unicode, which JSON makes of any text."""
+    return value if isinstance(value, str) and not trouble(value) else json.dumps(value)
 
 
 def categories_of(row: Row) -> list[str]:
@@ -193,7 +194,8 @@ def categories_of(row: Row) -> list[str]:
 
 
 def _turn(turn: Row, images: ImageFolder) -> Turn:
-    if (speaker := turn.text("from")) not in SPEAKERS:
+    speaker = turn.text("from")
+    if speaker not in SPEAKERS:
         detail = f"{turn.path('from')} is {brief(speaker)}; valid are {', '.join(SPEAKERS)}"
         raise RowError(Rule.SPEAKER, detail)
     return Turn(SPEAKERS[speaker], content(turn, "content", images))

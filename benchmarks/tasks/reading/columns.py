@@ -7,9 +7,11 @@ where it has two, people are asked which it is. Letters may be of either case.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
@@ -152,28 +154,18 @@ class Columns:
         written: dict[str, list[str]] = {}
         for name in names:
             written.setdefault(name.strip().casefold(), []).append(name)
-        every = [name for named in written.values() for name in named]
-        taken: dict[str, tuple[str, ...]] = {}
-        for meaning, name in stated.items():
-            if name and name not in every:
-                raise unknown(f"column of {what} in {key}.{meaning}:", name, every)
-            taken[meaning] = (name,) if name else ()
-        claimed = [name for named in taken.values() for name in named]
-        if twice := {name for name in claimed if claimed.count(name) > 1}:
-            both = " and ".join(m for m, n in taken.items() if twice & {*n})
-            raise UsageError(f"{key}: column {min(twice)!r} cannot be both {both}")
-        free = {
-            low: [name for name in named if name not in claimed]
-            for low, named in written.items()
-        }
-        free = {low: named for low, named in free.items() if named}
-        for meaning, (names_of, also) in meanings.items():
+        every = [*chain.from_iterable(written.values())]
+        taken = _take_stated_columns(stated, every, what, key)
+        claimed = {*chain.from_iterable(taken.values())}
+        free = {}
+        for low, spellings in written.items():
+            left = [name for name in spellings if name not in claimed]
+            if left:
+                free[low] = left
+        for meaning, its_names in meanings.items():
             if meaning in taken:
                 continue
-            own = [name for low in names_of for name in free.get(low, ())]
-            if not own:
-                first = next((low for low in also if low in free), "")
-                own = free.get(first, [])
+            own = _columns_named(its_names, free)
             if len(own) > 1:
                 listed = " and ".join(map(repr, own))
                 raise AmbiguousColumns(
@@ -181,7 +173,7 @@ class Columns:
                     f"--set {key}.{meaning}={own[0]}; the other is kept as metadata"
                 )
             taken[meaning] = tuple(own) or _one_each(meaning, free)
-        claimed = [name for named in taken.values() for name in named]
+        claimed = {*chain.from_iterable(taken.values())}
         others = tuple(name for name in every if name and name not in claimed)
         return cls({m: own for m, own in taken.items() if own}, others, key, meanings)
 
@@ -234,15 +226,41 @@ class Columns:
 
     def __str__(self) -> str:
         """Name the meanings, each with its columns where these have another name."""
-        return ", ".join(
-            meaning if columns == meaning else f"{meaning} from {columns}"
-            for meaning, columns in self.told.items()
-        )
+        told = []
+        for meaning, columns in self.told.items():
+            told.append(meaning if columns == meaning else f"{meaning} from {columns}")
+        return ", ".join(told)
 
     @property
     def told(self) -> dict[str, str]:
         """The columns by meaning, for people and for the manifest."""
         return {m: ", ".join(names) for m, names in self.by_meaning.items()}
+
+
+def _take_stated_columns(
+    stated: Mapping[str, str], every: Sequence[str], what: str, key: str
+) -> dict[str, tuple[str, ...]]:
+    """Return by meaning the columns that people name; UsageError for none and for two."""
+    taken: dict[str, tuple[str, ...]] = {}
+    for meaning, name in stated.items():
+        if name and name not in every:
+            raise unknown(f"column of {what} in {key}.{meaning}:", name, every)
+        taken[meaning] = (name,) if name else ()
+    uses = Counter(chain.from_iterable(taken.values()))
+    twice = {name for name, times in uses.items() if times > 1}
+    if twice:
+        both = " and ".join(m for m, own in taken.items() if twice & {*own})
+        raise UsageError(f"{key}: column {min(twice)!r} cannot be both {both}")
+    return taken
+
+
+def _columns_named(names: Meaning, free: Mapping[str, list[str]]) -> list[str]:
+    """Return the columns of a meaning by its names, else by the first of its others."""
+    own = [*chain.from_iterable(free.get(low, ()) for low in names.names)]
+    if not own:
+        first = next((low for low in names.also if low in free), "")
+        own = free.get(first, [])
+    return own
 
 
 def _one_each(meaning: str, free: Mapping[str, list[str]]) -> tuple[str, ...]:
@@ -256,11 +274,11 @@ def _one_each(meaning: str, free: Mapping[str, list[str]]) -> tuple[str, ...]:
         return tuple(letters) if len(letters) > 1 else ()
     if meaning != "images":
         return ()
-    numbered = {
-        int(match[1]): own[0]
-        for low, own in free.items()
-        if (match := _NUMBERED.fullmatch(low))
-    }
+    numbered = {}
+    for low, own in free.items():
+        match = _NUMBERED.fullmatch(low)
+        if match:
+            numbered[int(match[1])] = own[0]
     return tuple(numbered[n] for n in sorted(numbered))
 
 

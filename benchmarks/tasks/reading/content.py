@@ -237,8 +237,8 @@ class ContentReader:
                 urls[text] = None
             elif _names_image(text):
                 paths[text] = None
-        for folder in self.folders[:1] if paths else ():
-            folder.check_all(paths, on_progress)
+        if paths and self.folders:
+            self.folders[0].check_all(paths, on_progress)
         if urls and self.hosts:
             with ThreadPoolExecutor(8) as pool:
                 for done, _ in enumerate(pool.map(self._try_to_fetch, urls), 1):
@@ -274,7 +274,8 @@ class ContentReader:
             row = Row.of(item, f"{what}[{i}]")
             own = row.values
             said = "role" if "role" in own else "from"
-            if (speaker := row.text(said)) not in ROLES:
+            speaker = row.text(said)
+            if speaker not in ROLES:
                 detail = (
                     f"{row.path(said)} is {brief(speaker)}; valid are {', '.join(ROLES)}"
                 )
@@ -291,7 +292,7 @@ class ContentReader:
         if value is None:
             return
         if isinstance(value, str):
-            yield from self._marked(value, supply, what)
+            yield from self._split_at_marks(value, supply, what)
         elif isinstance(value, list):
             for i, item in enumerate(value):
                 where = f"{what}[{i}]"
@@ -315,7 +316,7 @@ class ContentReader:
         kind = values.get("type")
         if kind in ("text", "input_text", "output_text"):
             key = next((k for k in _TEXT_KEYS if k in values), "text")
-            yield from self._marked(row.text(key), supply, row.path(key))
+            yield from self._split_at_marks(row.text(key), supply, row.path(key))
         elif isinstance(kind, str) and "image" in kind:
             named = any(values.get(key) for key in ("bytes", *_IMAGE_KEYS))
             yield self.image(values, row.where) if named else supply.take(None)
@@ -326,12 +327,14 @@ class ContentReader:
             raise RowError(Rule.WRONG_TYPE, detail)
         elif "text" in values or "image" in values:
             if values.get("text") is not None:
-                yield from self._marked(row.text("text"), supply, row.path("text"))
+                yield from self._split_at_marks(row.text("text"), supply, row.path("text"))
             yield from self.images(values.get("image"), row.path("image"))
         else:
             yield self.image(values, row.where)
 
-    def _marked(self, text: str, supply: _Supply, what: str) -> Iterator[Text | Image]:
+    def _split_at_marks(
+        self, text: str, supply: _Supply, what: str
+    ) -> Iterator[Text | Image]:
         at = 0
         for mark in _MARK.finditer(of_type(text, str, what)):
             if mark.start() > at:

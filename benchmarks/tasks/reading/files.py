@@ -193,8 +193,10 @@ def rows_of_value(value: Any, text: str, path: Path, marks: RowMarks) -> list[Fi
         return _list(value, path, Rows(path, text).lines())
     if isinstance(value, dict) and not marks.has(value):
         named = names_by_lower_case(value)
-        lists = [v for n in marks.names if isinstance(v := value.get(named.get(n)), list)]
-        lists = lists[:1] or [own for own in value.values() if isinstance(own, list)]
+        own = (value[named[name]] for name in marks.names if name in named)
+        lists = [one for one in own if isinstance(one, list)][:1]
+        if not lists:
+            lists = [one for one in value.values() if isinstance(one, list)]
         if len(lists) == 1 and (path.suffix.lower() == ".json" or marks.has(value, list)):
             return _list(lists[0], path)
         if value and all(map(marks.has, value.values())):
@@ -209,15 +211,13 @@ def _list(
     values: Sequence[Any], path: Path, lines: Iterable[int] | None = None
 ) -> list[FileRow]:
     numbers = [*lines] if lines is not None else []
+    # A file that is one line has no line to tell of.
     several = len({*numbers}) > 1
-    return [
-        FileRow(
-            f"{path.name}, row {i}" + (f", line {numbers[i - 1]}" if several else ""),
-            f"{i:04d}",
-            value,
-        )
-        for i, value in enumerate(values, 1)
-    ]
+    rows = []
+    for i, value in enumerate(values, 1):
+        line = f", line {numbers[i - 1]}" if several else ""
+        rows.append(FileRow(f"{path.name}, row {i}{line}", f"{i:04d}", value))
+    return rows
 
 
 # ----------------------------------------------------------------------------- folders
@@ -239,20 +239,10 @@ def files_of(folder: Path, pattern: str = "") -> ChosenFiles:
     none, or where it cannot be told which belong together.
     """
     if pattern:
-        found = [path for path in sorted(folder.glob(pattern)) if path.is_file()]
-        if wrong := [path for path in found if path.suffix.lower() not in SUFFIXES]:
-            raise TaskError(f"data.files: {wrong[0]} is none of {', '.join(SUFFIXES)}")
-        if len({path.parent for path in found}) > 1:
-            raise TaskError(f"data.files: {pattern!r} matches files of several folders")
-        if not found:
-            raise TaskError(f"data.files: nothing in {folder} matches {pattern!r}")
-        return ChosenFiles(found, [])
-    found = [
-        path
-        for path in sorted(folder.rglob("*"))
-        if path.suffix.lower() in SUFFIXES
-        and not any(map(_ABOUT.fullmatch, path.relative_to(folder).parts))
-    ]
+        return ChosenFiles(_matching_files(folder, pattern), [])
+    inside = sorted(folder.rglob("*"))
+    every = [path for path in inside if _may_hold_rows(path.relative_to(folder))]
+    found = every
     if not found:
         raise TaskError(f"{folder} holds no file of rows ({', '.join(SUFFIXES)})")
     by_split: dict[str, list[Path]] = {}
@@ -272,8 +262,26 @@ def files_of(folder: Path, pattern: str = "") -> ChosenFiles:
             f"{folder} holds several files of rows ({names}, ...): say which with "
             f"--set data.files='{found[0].relative_to(folder)}', a name or a pattern"
         )
-    left = [path for path in sorted(folder.rglob(f"*{kind}")) if path not in chosen]
+    others = {*every} - {*chosen}
+    left = [path for path in sorted(others) if path.suffix.lower() == kind]
     return ChosenFiles(chosen, left)
+
+
+def _matching_files(folder: Path, pattern: str) -> list[Path]:
+    """Return the files of rows that match a pattern, all in one folder; TaskError."""
+    found = [path for path in sorted(folder.glob(pattern)) if path.is_file()]
+    wrong = [path for path in found if path.suffix.lower() not in SUFFIXES]
+    if wrong:
+        raise TaskError(f"data.files: {wrong[0]} is none of {', '.join(SUFFIXES)}")
+    if len({path.parent for path in found}) > 1:
+        raise TaskError(f"data.files: {pattern!r} matches files of several folders")
+    if not found:
+        raise TaskError(f"data.files: nothing in {folder} matches {pattern!r}")
+    return found
+
+
+def _may_hold_rows(path: PurePath) -> bool:
+    return path.suffix.lower() in SUFFIXES and not any(map(_ABOUT.fullmatch, path.parts))
 
 
 def _split_of(path: PurePath) -> str:

@@ -108,7 +108,7 @@ class ImageFolder:
             with contextlib.suppress(RowError, ValueError):  # ValueError: a lone surrogate
                 self.places[path] = self.place(path)
         places = set(self.places.values())
-        known = self._known()
+        known = self._read_checks()
         kept = {p: c for p, c in known.items() if p in places and _is_of(p, c)}
         self.checked.update(kept)
         unchecked = sorted(places - self.checked.keys())
@@ -121,7 +121,7 @@ class ImageFolder:
         finally:
             pool.shutdown(cancel_futures=True)
             if unchecked:
-                self._keep(known | self.checked)
+                self._write_checks(known | self.checked)
 
     def image(self, path: str) -> Image:
         """Return the image by its digest and place; RowError names the rule it breaks.
@@ -164,7 +164,7 @@ class ImageFolder:
         name = hashlib.sha256(os.fsencode(self.root)).hexdigest()[:16]
         return self.cache / "pictures" / f"{name}.json"
 
-    def _known(self) -> dict[str, ImageCheck]:
+    def _read_checks(self) -> dict[str, ImageCheck]:
         """Return earlier results; none where the file is corrupt, which costs only time."""
         try:
             stored = json.loads(self._file.read_bytes())
@@ -174,7 +174,7 @@ class ImageFolder:
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return {}
 
-    def _keep(self, checks: dict[str, ImageCheck]) -> None:
+    def _write_checks(self, checks: dict[str, ImageCheck]) -> None:
         content = {"version": VERSION, "root": str(self.root), "checks": checks}
         with contextlib.suppress(WriteError):
             write_whole(self._file, json.dumps(content), durable=False)
@@ -284,7 +284,8 @@ def images_of(
     Bytes, in JSON as base64, are kept in `kept`, paths are those of `files`. RowError for
     anything else.
     """
-    for item in value if isinstance(value, list) else [value]:
+    items = value if isinstance(value, list) else [value]
+    for item in items:
         if isinstance(item, str):
             yield files.image(item)
             continue

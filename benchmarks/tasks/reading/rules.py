@@ -110,9 +110,10 @@ class Row(NamedTuple):
         """Return a string, which may be empty."""
         return self.get(key, str)
 
-    def said(self, key: str) -> str:
+    def nonblank_text(self, key: str) -> str:
         """Return a string that says something; RowError where it is blank."""
-        if not (text := self.text(key)).strip():
+        text = self.text(key)
+        if not text.strip():
             raise RowError(Rule.EMPTY, f"{self.path(key)} is empty")
         return text
 

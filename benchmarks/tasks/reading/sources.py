@@ -61,7 +61,8 @@ class Located(NamedTuple):
     def file(self, *names: str) -> Path:
         """Return the file, or the first of these in the folder; TaskError for none."""
         files = (self.path, *(self.path / name for name in names))
-        if (file := next(filter(Path.is_file, files), None)) is None:
+        file = next(filter(Path.is_file, files), None)
+        if file is None:
             raise TaskError(f"{self.path} holds no {' or '.join(names)}")
         return file
 
@@ -69,7 +70,7 @@ class Located(NamedTuple):
         """Return all of these in the folder, or one as a file; TaskError for others."""
         files = [self.path]
         if self.path.is_dir():
-            files = [p for name in names if (p := self.path / name).is_file()]
+            files = [*filter(Path.is_file, (self.path / name for name in names))]
         if not files or any(file.name not in names for file in files):
             known = ", ".join(names)
             raise TaskError(f"{self.path} is none of {known} and holds none of them{hint}")
@@ -184,7 +185,9 @@ def _inside(folder: Path, name: str) -> Path:
     parts = [p for p in name.replace("\\", "/").split("/") if p not in ("", ".")]
     if name.startswith("/") or ".." in parts or not parts or "\0" in name:
         raise tarfile.TarError(f"it names a file outside its folder: {name!r}")
-    return folder.joinpath(*(parts if parts[0] == "images" else ("images", *parts)))
+    if parts[0] != "images":
+        parts.insert(0, "images")
+    return folder.joinpath(*parts)
 
 
 def digest_of(paths: Iterable[Path]) -> str:
@@ -228,7 +231,8 @@ def load_lines(path: Path) -> list[Any]:
     values = []
     for number, line in enumerate(read_text(path).split("\n"), start=1):
         try:
-            values += [json.loads(line)] if line.strip() else []
+            if line.strip():
+                values.append(json.loads(line))
         except (ValueError, RecursionError) as error:
             raise TaskError(f"{path}, line {number} is not JSON: {error}") from None
     return values
@@ -517,7 +521,8 @@ def _plain_rows(batch: Any) -> Iterator[dict[str, Any]]:
     try:
         yield from batch.to_pylist()
     except UnicodeDecodeError:
-        columns = [[_plain(cell) for cell in column] for column in batch.columns]
+        # One text that is no UTF-8 fails the whole batch, which is then read by cells.
+        columns = [list(map(_plain, column)) for column in batch.columns]
         for cells in zip(*columns, strict=True):
             yield dict(zip(batch.schema.names, cells, strict=True))
 

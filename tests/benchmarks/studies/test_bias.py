@@ -402,7 +402,7 @@ def test_scores_of_one_query_are_preferences(tmp_path: Path) -> None:
 
 def test_repeatability_of_a_rubric_judge_over_seeds(tmp_path: Path) -> None:
     judges = judge_of(GRADER), judge_of(GRADER, seed=3)
-    findings, absent = split(scored(tmp_path, *judges).repeated())
+    findings, absent = split(scored(tmp_path, *judges).repeatability())
     odd = [[derived_seed(seed, s.id, 0, 0) % 2 for s in SAMPLES] for seed in (0, 3)]
     same = sum(x == y for x, y in zip(*odd, strict=True))
     assert 0 < same < 6
@@ -412,7 +412,7 @@ def test_repeatability_of_a_rubric_judge_over_seeds(tmp_path: Path) -> None:
     assert apart == pytest.approx(100 / 6 * (6 - same) / 6)
     assert not absent
     for root, judge in (("once", judge_of(GRADER)), ("greedy", judge_of(GREEDY))):
-        findings, absent = split(scored(tmp_path / root, judge).repeated())
+        findings, absent = split(scored(tmp_path / root, judge).repeatability())
         assert (findings, len(absent)) == ([], 1)
 
 
@@ -422,7 +422,7 @@ def test_without_a_judges_records_its_scores_alone_are_measured(tmp_path: Path) 
     moved = Scored(RunResults.at(tmp_path))
     assert moved.pairs() == run.pairs()
     reason = "judge:chatty: of its judgements only the results are here"
-    for measured in (moved.repeated(), moved.reworded(OWN_WORDING)):
+    for measured in (moved.repeatability(), moved.rewording(OWN_WORDING)):
         assert split(measured) == ([], [reason])
 
 
@@ -430,17 +430,17 @@ def test_rewording_of_a_rubric_judge(tmp_path: Path, path: Path) -> None:
     own = judge_of(GREEDY)
     theirs = judge_of(own.stage, rubric=f"official:{path}")
     run = scored(tmp_path / "run", own, theirs)
-    found = values(split(run.reworded(RubricSource(path)))[0])
+    found = values(split(run.rewording(RubricSource(path)))[0])
     # Their wording makes the grader one point of 6 harsher.
     assert {name: value for name, (value, _, _) in found.items()} == {
         "equal, %": 0,
         "mean difference, points of 100": pytest.approx(100 / 6),
     }
-    assert split(run.reworded(OWN_WORDING)) == ONE_RUBRIC
+    assert split(run.rewording(OWN_WORDING)) == ONE_RUBRIC
     # Another run showed the same judge fewer images, by the same rubric.
     judges = judge_of(GREEDY, max_images=1), own
     fewer = scored(tmp_path / "fewer", *judges, max_images=1)
-    assert split(fewer.reworded(OWN_WORDING)) == ONE_RUBRIC
+    assert split(fewer.rewording(OWN_WORDING)) == ONE_RUBRIC
 
 
 def test_another_rubric_is_asked_for_with_the_judges_own_settings(
@@ -450,7 +450,7 @@ def test_another_rubric_is_asked_for_with_the_judges_own_settings(
     own = judge_of(GRADER, **about)
     theirs = judge_of(GRADER, rubric=f"official:{path}", **about)
     run = scored(tmp_path / "run", own, theirs, **about)
-    found, _ = split(run.reworded(RubricSource(path)))
+    found, _ = split(run.rewording(RubricSource(path)))
     both = "judge:chatty: the run's rubric and released rubric"
     assert {f.judge for f in found} == {both}
     variants = reword(own, RubricSource(path))
@@ -460,10 +460,10 @@ def test_another_rubric_is_asked_for_with_the_judges_own_settings(
     # Equal texts are one rubric, and a mode alone is no rubric.
     as_theirs = about | {"rubric": f"official:{path}"}
     modes = scored(tmp_path / "modes", theirs, released, **as_theirs)
-    assert split(modes.reworded(RubricSource(path))) == ONE_RUBRIC
+    assert split(modes.rewording(RubricSource(path))) == ONE_RUBRIC
     # The released scorer asks the same, but does not ask again.
     shy = chat_spec(target="comparing_helpers:Shy")
     judges = judge_of(shy), judge_of(shy, rubric=f"official:{path}")
     run = scored(tmp_path / "shy", *judges, shown=())
-    found, _ = split(run.reworded(RubricSource(path)))
+    found, _ = split(run.rewording(RubricSource(path)))
     assert {f.judge for f in found} == {both}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -95,6 +96,15 @@ def test_a_system_of_two_runs_is_one_unless_it_answered_otherwise() -> None:
     one, other = part({"a": 1.0, "b": 2.0}, 1), part({"a": 1.5}, 2)
     assert [*Benchmark([one, other]).cells] == ["a", "b", "a (run-2)"]
     assert [*Benchmark([one, one]).cells] == ["a", "b"]
+
+
+def test_no_run_is_lost_where_folders_have_one_name() -> None:
+    means = {"x/run": 1.0, "y/run": 2.0, "z/run": 3.0}
+    parts = [
+        replace(part({"a": mean}, seed), run=Path(run))
+        for seed, (run, mean) in enumerate(means.items())
+    ]
+    assert [*Benchmark(parts).cells] == ["a", "a (run)", "a (z/run)"]
 
 
 def test_references_are_shown_last_without_a_rank() -> None:

@@ -18,7 +18,7 @@ from picture_helpers import flat
 from plait.benchmarks.tasks.answers import (
     FORMATS,
     AnswerPlace,
-    found,
+    find_format,
     places_by_name,
     systems_of_answers,
 )
@@ -286,11 +286,11 @@ def test_what_is_ambiguous_is_refused_until_it_is_named(task):
     both = [theirs(id, text_answer="t") for id in IDS]
     place = folder(Path.cwd() / "x", both)
     with pytest.raises(UsageError) as refused:
-        found(AnswerPlace.of("x"))
+        find_format(AnswerPlace.of("x"))
     assert f"mmie:{place} or ueval:{place}" in str(refused.value)
     assert str(refused.value).count("4 of 4 rows of data.json with id") == 2
     for name in ("mmie", "ueval"):
-        assert found(AnswerPlace.of(f"{name}:x")).name == name
+        assert find_format(AnswerPlace.of(f"{name}:x")).name == name
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ def test_what_no_format_fits_is_refused(task, rows, said):
     written(Path("x/data.json"), rows)
     for place in ("x", "mmie:x"):
         with pytest.raises(UsageError) as refused:
-            found(AnswerPlace.of(place))
+            find_format(AnswerPlace.of(place))
         assert said in str(refused.value)
     assert "ueval: " not in str(refused.value), "only what was asked for is valid"
 
@@ -314,11 +314,11 @@ def test_what_no_format_fits_is_refused(task, rows, said):
 def test_a_file_that_cannot_be_read_stops_only_its_own_format(task):
     place = in_mmie(Path("x"))
     written(place / "scores.json", '[{"id": 1')
-    assert found(AnswerPlace.of("x")).name == "mmie"
+    assert find_format(AnswerPlace.of("x")).name == "mmie"
     several_in_ueval(Path("y"))
     written(Path("y/c.json"), '[{"id": 1')
     with pytest.raises(TaskError, match=r"c\.json is neither JSON"):
-        found(AnswerPlace.of("y"))
+        find_format(AnswerPlace.of("y"))
 
 
 def test_places_have_names(task):

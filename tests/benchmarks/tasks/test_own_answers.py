@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from picture_helpers import flat
 
-from plait.benchmarks.tasks.answers import AnswerPlace, found, systems_of_answers
+from plait.benchmarks.tasks.answers import AnswerPlace, find_format, systems_of_answers
 from plait.benchmarks.tasks.reading.columns import DataReading
 from plait.benchmarks.tasks.reading.rules import TaskError
 from plait.benchmarks.tasks.task_set import load
@@ -145,4 +145,4 @@ def test_two_columns_that_may_be_the_answer_are_refused_until_one_is_named(task)
         read(task, rows, answer_columns={"answer": "guess"})
     Path("y.jsonl").write_text('{"text": "x"}')
     with pytest.raises(TaskError, match="no column of the id"):
-        found(AnswerPlace.of("rows:y.jsonl"))
+        find_format(AnswerPlace.of("rows:y.jsonl"))

@@ -138,6 +138,24 @@ def test_parquet_and_folders_of_data_sets(tmp_path):
         read(None, "hub", files="dev*")
 
 
+@pytest.mark.parametrize(
+    ("names", "left"),
+    [
+        (("test.json",), ""),
+        (("test.json", "train.json"), " (1 files of other splits are left)"),
+        (("test.JSON", "train.JSON"), " (1 files of other splits are left)"),
+    ],
+)
+def test_files_without_rows_are_no_other_split(names, left):
+    Path("x").mkdir()
+    for name in names:
+        Path("x", name).write_text(json.dumps(ROWS))
+    Path("x/config.json").write_text("{}")
+    Path("x/red.png").write_bytes(RED)
+    how = read(None, "x").about["by_columns"]["read"]
+    assert how.startswith(f"by columns of {names[0]}{left}: ")
+
+
 def test_numbers_of_rows_go_on_from_file_to_file():
     for name in ("x/1.jsonl", "x/2.jsonl"):
         Path(name).parent.mkdir(exist_ok=True)

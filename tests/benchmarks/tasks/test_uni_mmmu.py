@@ -120,6 +120,14 @@ def test_data_without_a_task_are_refused(tmp_path):
         load(f"uni-mmmu:{tmp_path}", cache=tmp_path / "cache")
 
 
+@pytest.mark.parametrize("samples", [None, 3, "case"])
+def test_scenes_that_are_no_list_are_refused(tmp_path, samples):
+    file = place(tmp_path) / "data" / "science" / "dim_all.json"
+    file.write_text(json.dumps([{}, {"samples": samples}]))
+    with pytest.raises(TaskError, match=r"dim_all\.json: samples must be a list, not "):
+        load(f"uni-mmmu:{tmp_path}", cache=tmp_path / "cache")
+
+
 @pytest.mark.usefixtures("worker_threads")
 def test_the_ground_truth_has_the_known_answers_by_one_command(tmp_path):
     out = tmp_path / "run"
