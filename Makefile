@@ -4,9 +4,10 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 WITH_TESTS := .[dev,docs,xformers]
 PINNED := dev docs quantization xformers
-# Half of the time tests wait for processes, machines and a browser: more run than there are
-# cores. tests/conftest.py puts the files in order.
-IN_PROCESSES := $(BIN)/python -m pytest --numprocesses 4 --dist loadfile --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest
+# tests/helpers/tiers.py says what each tier is, tests/conftest.py puts the files in order.
+IN_PROCESSES := $(PYTEST) --numprocesses 3 --dist loadfile --no-loadscope-reorder
+QUICK := --tier unit --tier contract --tier models
 export HF_HUB_DISABLE_TELEMETRY := 1
 export RAY_USAGE_STATS_ENABLED := 0
 # Tests start hundreds of processes, which need not compile the same modules each.
@@ -26,7 +27,8 @@ define install
 			--constraint constraints.txt --editable '$(1)'
 endef
 
-.PHONY: quickstart quickstart-tiny test test-all check docs soak bench constraints clean
+.PHONY: quickstart quickstart-tiny test test-unit test-contract test-models test-system test-all \
+	test-pythons check docs soak bench constraints clean
 
 quickstart: $(VENV)/.installed  ## answer the miniature queries with mini weights, show the report
 	$(BIN)/plait run
@@ -34,11 +36,21 @@ quickstart: $(VENV)/.installed  ## answer the miniature queries with mini weight
 quickstart-tiny: $(VENV)/.installed  ## the bundled sample set with tiny random weights
 	$(BIN)/plait run --data sample
 
-test: $(VENV)/.installed-dev  ## the tests, except the slow ones
-	$(IN_PROCESSES) -m "not slow"
+test: $(VENV)/.installed-dev  ## the tests that need no process, cluster or browser
+	$(IN_PROCESSES) $(QUICK)
 
-test-all: $(VENV)/.installed-dev  ## the slow tests too
-	$(IN_PROCESSES)
+test-unit test-contract test-models: $(VENV)/.installed-dev  ## one tier of these
+	$(IN_PROCESSES) --tier $(@:test-%=%)
+
+# One test after another within each group (Ray; machines; a browser; processes), and two groups at
+# once. One that fails is run once more; a run with more than two such tests fails.
+test-system: $(VENV)/.installed-dev  ## the others
+	$(PYTEST) --tier system --numprocesses 2 --dist loadgroup --reruns 1 --durations 25
+
+test-all: test test-system
+
+test-pythons: $(VENV)/.installed-dev  ## the unit tier on each other Python that is installed
+	$(BIN)/python tests/helpers/pythons.py
 
 check: $(VENV)/.installed-dev  ## linter, formatter, type checker
 	$(BIN)/ruff check .

@@ -39,8 +39,7 @@ from plait.generators.secrets import know, without_known_keys
 from plait.pipelines.critic import CriticSettings
 from plait.pipelines.servers.settings import ServerTable
 from plait.scorers import takes
-from plait.scorers.judging.resolve import PREFIX as JUDGE
-from plait.scorers.judging.resolve import judge_settings
+from plait.scorers.judging.resolve import judge_settings, takes_run_rubric
 from plait.scorers.judging.sources import Mode, RubricSource, parse_rubric
 
 OFFICIAL = "official:"
@@ -304,7 +303,7 @@ def _for_scorers(config: RunConfig) -> RunConfig:
             f"baseline {config.baseline!r} is for scorers that judge pairs, and none is "
             "named: give one with --scorer, such as creation:gpt-6.1-sol"
         )
-    of_others = {n: own for n, own in taken.items() if not n.startswith(JUDGE)}
+    of_others = {n: own for n, own in taken.items() if not takes_run_rubric(n)}
     models = merge(of_others, config.models)
     update: dict[str, Any] = {"models": models, "baseline": None}
     if of_others == taken:

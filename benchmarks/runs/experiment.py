@@ -80,17 +80,15 @@ from plait.pipelines.systems import (
 from plait.scorers import resolve_scorer
 from plait.scorers.base import Scorer, with_stage
 from plait.scorers.judging.judge import ChatJudge
-from plait.scorers.judging.resolve import PREFIX as JUDGE
 from plait.scorers.judging.resolve import (
     JudgeSettings,
     chat_model,
-    judge_prefixes,
+    is_judge,
     refuse_wrong_rubric,
+    takes_run_rubric,
 )
 
 P = TypeVar("P", System, Scorer)
-OTHERS = tuple(prefix for prefix in judge_prefixes() if prefix != JUDGE)
-"""Judges with rubrics of their own."""
 _MOST_WITH_NOTES = 20_000
 """At most this many documents are read with their stages' notes (prompts, truncation)."""
 GIVEN = "given_answers"
@@ -575,9 +573,9 @@ def _refuse_wrong_rubrics(config: RunConfig) -> None:
     """
     settings = []
     for name, values in config.models.items():
-        if "rubric" in values and not name.startswith(OTHERS):
+        if "rubric" in values and (takes_run_rubric(name) or not is_judge(name)):
             settings.append({"rubric": values["rubric"]})
-    judged = any(name.startswith(JUDGE) for name in config.scorers)
+    judged = any(takes_run_rubric(name) for name in config.scorers)
     # A judge may add the rubric that makes the mode valid.
     common = {"rubric": config.rubric, "mode": None if judged else config.mode}
     for values in (common, *settings):
@@ -624,9 +622,9 @@ def scorer_of(name: str, config: RunConfig, models: Models) -> Scorer:
 def scorer_settings(name: str, config: RunConfig, models: Models) -> dict[str, Any]:
     """Return the settings of the scorer that a config names, but for its defaults."""
     settings = dict(models.of(name))
-    if name.startswith((JUDGE, *OTHERS)):
+    if is_judge(name):
         settings = {"seed": config.seed} | settings
-    if name.startswith(JUDGE):
+    if takes_run_rubric(name):
         both = {"mode": config.mode, "rubric": config.rubric}
         settings = {k: v for k, v in both.items() if v is not None} | settings
     return settings

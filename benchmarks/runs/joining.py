@@ -36,8 +36,7 @@ from plait.generators.buckets import AnyPath
 from plait.generators.errors import UsageError
 from plait.generators.system import System
 from plait.scorers.base import Scorer
-from plait.scorers.judging.resolve import PREFIX as JUDGE
-from plait.scorers.judging.resolve import refuse_mini_lvlm
+from plait.scorers.judging.resolve import refuse_mini_lvlm, takes_run_rubric
 from plait.scorers.judging.sources import PLAIT
 
 Progress = Callable[[int, int], None]
@@ -156,8 +155,8 @@ def _other_weights(known: Mapping[str, str], pins: Mapping[str, str]) -> Iterato
 def _union(before: RunConfig, config: RunConfig) -> RunConfig:
     """Everything that either names; new judges get the mode and rubric given now."""
     judge_settings: dict[str, Any] = {}
-    judges = [name for name in config.scorers if name.startswith(JUDGE)]
-    former = [name for name in before.scorers if name.startswith(JUDGE)]
+    judges = [name for name in config.scorers if takes_run_rubric(name)]
+    former = [name for name in before.scorers if takes_run_rubric(name)]
     keeping = bool(former) and _mode_and_rubric(before) != _mode_and_rubric(config)
     if keeping:
         current = {"mode": config.mode or "corrected", "rubric": config.rubric or PLAIT}
@@ -177,8 +176,8 @@ def _union(before: RunConfig, config: RunConfig) -> RunConfig:
 
 def _with_judges(config: RunConfig, before: RunConfig) -> RunConfig:
     """`config`; a mode or rubric without a judge applies to those of the run."""
-    judges = [name for name in before.scorers if name.startswith(JUDGE)]
-    named = any(name.startswith(JUDGE) for name in config.scorers)
+    judges = [name for name in before.scorers if takes_run_rubric(name)]
+    named = any(takes_run_rubric(name) for name in config.scorers)
     if named or not (config.mode or config.rubric):
         return config
     return config.model_copy(update={"scorers": _both(config.scorers, judges)})

@@ -196,10 +196,23 @@ Chat = Callable[[str], StageSpec]
 names it does not know."""
 
 
+def takes_run_rubric(name: str) -> bool:
+    """Return whether a run's own mode and rubric are those of the scorer `name`.
+
+    Other scorers have theirs among their settings.
+    """
+    return name.startswith(PREFIX)
+
+
 def judge_prefixes() -> list[str]:
     """Return the prefixes, with their colon, of judges that ask a chat model."""
     own = by_prefix(Named.SCORER).items()
     return [f"{prefix}:" for prefix, entry in own if entry.asks == "replies"]
+
+
+def is_judge(name: str) -> bool:
+    """Return whether the scorer `name` asks a chat model for replies."""
+    return name.startswith(tuple(judge_prefixes()))
 
 
 def judge_settings(name: str) -> type[AskingSettings]:

@@ -69,8 +69,7 @@ from plait.generators.errors import UsageError
 from plait.generators.files import write_whole
 from plait.generators.names import validate
 from plait.scorers import takes
-from plait.scorers.judging.resolve import PREFIX as JUDGE
-from plait.scorers.judging.resolve import refuse_mini_lvlm
+from plait.scorers.judging.resolve import refuse_mini_lvlm, takes_run_rubric
 
 if TYPE_CHECKING:
     from plait.benchmarks.studies.annotate import AnnotateOptions
@@ -445,7 +444,7 @@ def _open(
     for line in (*own_data.remarks(about), *answers.remarks(about)):
         console.print(line)
     if (config.mode or config.rubric) and not any(
-        name.startswith(JUDGE) for name in experiment.config.scorers
+        takes_run_rubric(name) for name in experiment.config.scorers
     ):
         console.print("Warning: mode and rubric have no effect, as no judge is named.")
     for line in run.changes:
