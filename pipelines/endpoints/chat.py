@@ -25,7 +25,7 @@ from plait.pipelines.endpoints.stage import (
     Message,
     PreparedCall,
     SentImage,
-    given,
+    without_none,
 )
 from plait.pipelines.endpoints.streams import completion_body
 
@@ -48,7 +48,7 @@ class CompletionEndpoint(ConversationEndpoint):
         """
         s = self.settings
         limits = [n for n in (s.max_tokens, request.max_tokens) if n is not None]
-        body = given(
+        body = without_none(
             model=s.model,
             messages=list(messages),
             stream=False,
@@ -65,7 +65,7 @@ class CompletionEndpoint(ConversationEndpoint):
         about = {} if detail == "auto" else {"detail": detail}
         return {"type": "image_url", "image_url": {"url": image.url, **about}}
 
-    async def sent(self, body: Mapping[str, Any]) -> EndpointReply:
+    async def send(self, body: Mapping[str, Any]) -> EndpointReply:
         """Return the server's reply."""
         content = await self._client.exchange("/chat/completions", body)
         return read_reply(self.read, completion_body(content), opened=self._opened)
@@ -85,7 +85,7 @@ class ChatEndpoint(CompletionEndpoint):
     async def probe(self) -> EndpointReply:
         """Send one small request: server, key, model and settings are accepted."""
         request = Request((), seed=0, max_tokens=_FIRST_TOKENS)
-        return await self.sent(self.body(_FIRST, request))
+        return await self.send(self.body(_FIRST, request))
 
     def remarks(self, request: Request) -> dict[str, Any]:
         """Note nothing else."""
@@ -174,7 +174,7 @@ class ChatImagesEndpoint(CompletionEndpoint):
             body["modalities"] = [request.modality] if request.modality else own
         return body
 
-    async def sent(self, body: Mapping[str, Any]) -> EndpointReply:
+    async def send(self, body: Mapping[str, Any]) -> EndpointReply:
         """Return the server's reply.
 
         Some models cannot be told to write text alone (Anole behind `plait serve`); these
@@ -183,13 +183,13 @@ class ChatImagesEndpoint(CompletionEndpoint):
         alone = body.get("modalities") == ["text"]
         if self._takes_text_alone or not alone:
             try:
-                return await super().sent(body)
+                return await super().send(body)
             except StatusError as error:
                 if error.status != 400 or not alone or "modalities" not in str(error):
                     raise
         self._takes_text_alone = False
         whole = {**body, "modalities": list(self.settings.modalities)}
-        reply = await super().sent(whole)
+        reply = await super().send(whole)
         about = {"modality": "text alone is not taken by the server"}
         return replace(reply, notes={**reply.notes, **about})
 

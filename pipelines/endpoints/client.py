@@ -112,12 +112,12 @@ class EndpointClient:
 
     def close(self) -> None:
         """End the requests in flight, close the connections and end the thread."""
-        self.run(self._ended())
+        self.run(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
-    async def _ended(self) -> None:
+    async def _end(self) -> None:
         """Cancel what still runs: whoever waits for it would wait for ever."""
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:

@@ -22,7 +22,12 @@ from plait.pipelines.endpoints.replies import (
     words_of,
 )
 from plait.pipelines.endpoints.settings import GeminiSettings
-from plait.pipelines.endpoints.stage import ConversationEndpoint, Message, SentImage, given
+from plait.pipelines.endpoints.stage import (
+    ConversationEndpoint,
+    Message,
+    SentImage,
+    without_none,
+)
 
 _BESIDE = ("thought", "thoughtSignature", "videoMetadata", "mediaResolution")
 """Fields of a part that say something about its content."""
@@ -69,8 +74,8 @@ class GeminiEndpoint(ConversationEndpoint):
         """Return what `generateContent` is sent, without what is left to the server."""
         s = self.settings
         textual = request.modality == "text"
-        image = given(aspectRatio=s.aspect_ratio, imageSize=s.image_size)
-        config = given(
+        image = without_none(aspectRatio=s.aspect_ratio, imageSize=s.image_size)
+        config = without_none(
             responseModalities=["TEXT"] if textual else ["TEXT", "IMAGE"],
             imageConfig=None if textual else image or None,
             temperature=s.temperature,
@@ -82,7 +87,7 @@ class GeminiEndpoint(ConversationEndpoint):
         contents = [_content(m) for m in messages if m["role"] in _ROLES]
         instruction = {"role": "user", "parts": [{"text": system}]} if system else None
         body = {"contents": contents, "generationConfig": config}
-        return _merge(body | given(systemInstruction=instruction), s.extra_body)
+        return _merge(body | without_none(systemInstruction=instruction), s.extra_body)
 
     def text_part(self, text: str) -> dict[str, Any]:
         """Return a text as a part."""
@@ -92,7 +97,7 @@ class GeminiEndpoint(ConversationEndpoint):
         """Return an image by its bytes."""
         return {"inlineData": {"mimeType": image.mime, "data": image.data}}
 
-    async def sent(self, body: Mapping[str, Any]) -> EndpointReply:
+    async def send(self, body: Mapping[str, Any]) -> EndpointReply:
         """Return the server's reply."""
         content = await self._client.exchange(f"{self._path}:generateContent", body)
         return read_reply(read_generated, content)
@@ -123,14 +128,14 @@ def read_generated(body: Mapping[str, Any]) -> EndpointReply:
         if (reason := text_at(body, "promptFeedback.blockReason")) is None:
             raise MalformedReply("neither candidates nor a block reason")
         reply.blocked.append(f"the prompt was blocked ({reason})")
-        return reply.ended(counts, reason, None)
+        return reply.complete(counts, reason, None)
     candidate = of_type(candidates[0] if candidates else {}, Mapping, "a candidate")
     for part in of_type(at(candidate, "content.parts") or [], list, "parts"):
         _add_part(reply, of_type(part, Mapping, "a part"))
     finish = finish_at(candidate, "finishReason")
     reply.add_finish(finish, text_at(candidate, "finishMessage"))
     reply.add_error(body.get("error"), counts[0])
-    return reply.ended(counts, finish, text_at(body, "modelVersion"))
+    return reply.complete(counts, finish, text_at(body, "modelVersion"))
 
 
 def _counts(usage: Any) -> tuple[dict[str, float], dict[str, Any]]:

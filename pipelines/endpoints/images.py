@@ -26,7 +26,12 @@ from plait.pipelines.endpoints.replies import (
     without_error,
 )
 from plait.pipelines.endpoints.settings import DIALECTS, ImagesSettings
-from plait.pipelines.endpoints.stage import NO_SEED, EndpointStage, PreparedCall, given
+from plait.pipelines.endpoints.stage import (
+    NO_SEED,
+    EndpointStage,
+    PreparedCall,
+    without_none,
+)
 
 _COUNTS = {
     # SGLang has the names of chat completions.
@@ -115,9 +120,9 @@ class ImagesEndpoint(EndpointStage[ImageRequest, Image]):
         if isinstance(read, Failure):
             return read
         prompt, seed = read
-        body = given(prompt=prompt, model=s.model, size=s.size, **dialect.defaults)
+        body = without_none(prompt=prompt, model=s.model, size=s.size, **dialect.defaults)
         body |= {dialect.fields[name]: value for name, value in s.chosen.items()}
-        notes = given(prompt=prompt, dialect=s.dialect, seed=NO_SEED)
+        notes = without_none(prompt=prompt, dialect=s.dialect, seed=NO_SEED)
         if dialect.own_model:
             # Not shortened: the same number gives the same noise as a stage run here.
             body["seed"] = notes["seed"] = seed
@@ -136,7 +141,7 @@ class ImagesEndpoint(EndpointStage[ImageRequest, Image]):
             case outcome:
                 return outcome
 
-    async def sent(self, body: Mapping[str, Any]) -> EndpointReply:
+    async def send(self, body: Mapping[str, Any]) -> EndpointReply:
         """Return the server's reply."""
         form = self._response_format
         try:
