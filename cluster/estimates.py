@@ -71,10 +71,10 @@ class Estimates:
         self._load_factor = _factor(
             (q.load_s, expected_load_s(q.spec)) for q in self._queues
         )
-        self._record_factors = {
-            target: _factor((q.record_s, _record_s(q)) for q in alike)
-            for target, alike in _by_target(self._queues).items()
-        }
+        self._record_factors: dict[str, float] = {}
+        for target, alike in _by_target(self._queues).items():
+            times = ((q.record_s, _record_s(q)) for q in alike)
+            self._record_factors[target] = _factor(times)
         self.overdue: set[StageQueue] = set()
         """Stages whose first batch takes longer than was expected."""
         self.end_s = math.inf

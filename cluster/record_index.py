@@ -210,7 +210,7 @@ class Rows(NamedTuple):
         return cls(*(np.empty(0, kind) for kind in kinds))
 
     @classmethod
-    def joined(cls, several: list[Rows]) -> Rows:
+    def concatenate(cls, several: list[Rows]) -> Rows:
         """Return the records of several, one after the other."""
         if len(several) == 1:
             return several[0]
@@ -506,7 +506,7 @@ class RecordIndex:
         """Hand what is staged to its buckets."""
         if not self._staged:
             return
-        rows = Rows.joined(self._staged)
+        rows = Rows.concatenate(self._staged)
         self._staged = []
         self._staged_rows = 0
         self._make_room(rows.size)
@@ -517,7 +517,8 @@ class RecordIndex:
         """Have many buckets, where there is one and it becomes too full."""
         if len(self._buckets) > 1:
             return
-        (former,), (waiting,) = self._buckets, self._added
+        (former,) = self._buckets
+        (waiting,) = self._added
         if former.size + sum(rows.size for rows in waiting) + more <= _ONE_BUCKET_ROWS:
             return
         self._buckets = [Rows.none() for _ in range(_BUCKETS)]
@@ -534,7 +535,7 @@ class RecordIndex:
 
     def _choose(self, rivals: Sequence[_Rivals], weigh: Weighing) -> None:
         """Keep one record of each key that has several."""
-        rows = Rows.joined([r.rows for r in rivals])
+        rows = Rows.concatenate([r.rows for r in rivals])
         settled, at = weigh(rows)
         offsets = np.cumsum([0, *(int(r.group[-1]) + 1 for r in rivals)])
         group = np.concatenate([r.group + o for r, o in zip(rivals, offsets, strict=False)])
@@ -555,7 +556,7 @@ class RecordIndex:
     def _sort(self, bucket: int, added: list[Rows]) -> _Rivals | None:
         """Sort rows into a bucket; the records of keys that have several."""
         former = self._buckets[bucket].size
-        rows = Rows.joined([self._buckets[bucket], *added])
+        rows = Rows.concatenate([self._buckets[bucket], *added])
         order = np.argsort(rows.high, kind="stable")
         high = rows.high[order]
         same = high[1:] == high[:-1]

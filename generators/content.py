@@ -7,7 +7,15 @@ from string import Formatter
 from typing import TypeVar
 
 from plait.generators.base import Failure, Fault, Outcome, Skip
-from plait.generators.document import Content, Image, ImageRequest, Request, Text, Turn
+from plait.generators.document import (
+    Content,
+    Image,
+    ImageRequest,
+    Request,
+    Text,
+    Turn,
+    content_of_turns,
+)
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -54,8 +62,7 @@ def follow_up(turns: Sequence[Turn], reply: str, text: str) -> tuple[Turn, ...]:
 
 def unanswerable(request: Request, sampled: bool) -> Failure | None:
     """Return the failure of a request without content, or of one that cannot be sampled."""
-    content = (s for turn in request.turns for s in turn.content)
-    return failure_without_seed(request, sampled) or empty(content)
+    return failure_without_seed(request, sampled) or empty(content_of_turns(request.turns))
 
 
 def failure_without_seed(request: Request, sampled: bool) -> Failure | None:

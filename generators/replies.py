@@ -305,7 +305,7 @@ class _Reader:
             return self.within("}")
         if mark == "[":
             return self.within("]")
-        return self.quoted(end) if mark in _QUOTED and mark else self.word()
+        return self.quotation(end) if mark in _QUOTED and mark else self.word()
 
     def within(self, end: str) -> Any:
         """Read an object or a list."""
@@ -364,7 +364,7 @@ class _Reader:
         if mark not in ("}", "]") and not next_line and not self.is_over():
             raise _Broken
 
-    def quoted(self, end: str) -> str:
+    def quotation(self, end: str) -> str:
         """Read a text, which may hold its own quotation marks.
 
         It ends at the first that what may follow a value follows.

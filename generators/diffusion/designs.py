@@ -62,7 +62,15 @@ DESIGNS: Mapping[str, PipelineDesign] = {
 }
 """By architecture, which is what `dummy` and `tiny` weights build."""
 
-PUBLISHED: Mapping[str, str] = {c: n for n, d in DESIGNS.items() for c in d.checkpoints}
+
+def _architecture_of_checkpoints() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, design in DESIGNS.items():
+        found |= dict.fromkeys(design.checkpoints, name)
+    return found
+
+
+PUBLISHED: Mapping[str, str] = _architecture_of_checkpoints()
 """Published checkpoint -> its architecture."""
 
 

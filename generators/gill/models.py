@@ -344,14 +344,14 @@ def fill_opt(
     layout = dict(identical(model.state_dict()))
     embeddings = "decoder.embed_tokens.weight"
 
-    def extended(tensor: Tensor) -> Tensor:
+    def extend(tensor: Tensor) -> Tensor:
         """Return rows of all ids; upstream resizes the table and fills its last rows."""
         if len(tensor) != stored_rows or stored_rows < tokens.vokens[0]:
             raise IndexError
         missing = tensor.new_zeros(max(0, tokens.size - stored_rows), *tensor.shape[1:])
         return torch.cat([tensor[: tokens.size], missing])
 
-    layout[embeddings] = Place(embeddings, extended)
+    layout[embeddings] = Place(embeddings, extend)
     # Files of `OPTModel` and `OPTForCausalLM` differ in a prefix.
     tensors = ((n.removeprefix("model."), tensor) for n, tensor in read_stored(files))
     source = f"language model {files.model!r}"

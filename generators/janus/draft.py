@@ -90,7 +90,7 @@ class JanusDraft(InterleavedDraft[LimitedTrack]):
         return chat_parts(request.turns, self.settings)
 
     def _tokenize(self, texts: Sequence[str]) -> list[list[int]]:
-        return [self.janus.encoded(text) for text in texts]
+        return [self.janus.encode(text) for text in texts]
 
     def _read(self, image: Image) -> Tensor:
         pixels = self.janus.images(decode(image), return_tensors="pt").pixel_values
@@ -109,7 +109,7 @@ class JanusDraft(InterleavedDraft[LimitedTrack]):
     ) -> dict[Record[LimitedTrack], int]:
         states = streams.step()[self._rows(records)]
         logits = self.janus.model.lm_head(states).float()
-        return self._sampled(self.sampler, logits, records)
+        return self._sample(self.sampler, logits, records)
 
     def _segments(self, track: LimitedTrack) -> list[Text]:
         text = self.janus.tokenizer.decode(track.ids, skip_special_tokens=True).strip()

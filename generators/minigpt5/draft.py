@@ -227,7 +227,7 @@ class MiniGPT5Draft(InterleavedDraft[MiniGPT5Track]):
                 row[begin + 1 :] = -torch.inf
             elif not record.track.may_begin_image:
                 row[begin] = -torch.inf
-        chosen = self._sampled(self.sampler, logits, writing)
+        chosen = self._sample(self.sampler, logits, writing)
         for record, state in zip(writing, states, strict=True):
             record.track.collect([state])
         return chosen

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from rich.console import Console
@@ -222,11 +223,11 @@ def fetch(names: Sequence[str], console: Console) -> int:
     from plait.generators.loading.files import weights_file
 
     repositories = {name: _repositories(name, console) for name in names}
-    for name in (name for name, needed in repositories.items() if not needed):
-        console.print(f"{name} has no weights to fetch")
-    for repo, revision in dict.fromkeys(
-        r for needed in repositories.values() for r in needed
-    ):
+    for name, needed in repositories.items():
+        if not needed:
+            console.print(f"{name} has no weights to fetch")
+    # What several of them share is fetched once.
+    for repo, revision in dict.fromkeys(chain.from_iterable(repositories.values())):
         console.print(f"fetching {repo} ({revision})")
         if "://" in repo:
             console.print(f"  {weights_file(repo)}")

@@ -265,7 +265,7 @@ class RunResults(ResultTables):
 
     def noted(self, record: RecordRow) -> dict[str, Any]:
         """Return what a stage noted about a record."""
-        return self.store.told(record)[0]
+        return self.store.notes_and_usage(record)[0]
 
     # ------------------------------------------------------------------------- board
 

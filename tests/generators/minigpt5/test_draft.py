@@ -143,7 +143,7 @@ def test_any_text_comes_back(text):
 
 @functools.cache
 def _sentencepiece() -> LlamaPieces:
-    return LlamaPieces.stored(upstream.TOKENIZER)
+    return LlamaPieces.read(upstream.TOKENIZER)
 
 
 def test_both_spellings_of_the_mark_end_an_answer():
