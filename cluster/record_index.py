@@ -380,7 +380,8 @@ class RecordIndex:
         for bucket, added in enumerate(self._added):
             if any(rows.size for rows in added):
                 found = self._sort(bucket, added)
-                rivals += [found] if found is not None else []
+                if found is not None:
+                    rivals.append(found)
             self._added[bucket] = []
             if bucket % _RELEASED_EVERY == _RELEASED_EVERY - 1:
                 release_memory()

@@ -366,7 +366,9 @@ def _state(queue: StageQueue, replicas: int, busy: bool, ready: int) -> str:
 
 def _probe_of(plan: Plan) -> list[tuple[str, str]]:
     """(path, digest) of one image file, to see which workers can read the data."""
-    for sample in (s for s in plan.samples if isinstance(s, Query)):
+    for sample in plan.samples:
+        if not isinstance(sample, Query):
+            continue
         answer = sample.reference.segments if sample.reference else ()
         for image in (*sample.question, *answer):
             if isinstance(image, Image) and image.data is None and image.place:

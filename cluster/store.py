@@ -298,7 +298,8 @@ class _Fresh:
     def drop(self, stage: str, key: str) -> None:
         """Forget a record, if it is held."""
         former = self._rows.pop((stage, key), None)
-        self._bytes -= 0 if former is None else _size_of(former)
+        if former is not None:
+            self._bytes -= _size_of(former)
 
     def get(self, stage: str, place: RecordPlace) -> RecordRow | None:
         """Return the record at a place, where it is held."""

@@ -50,7 +50,8 @@ def fill(template: str, fields: Mapping[str, Content]) -> Content:
     segments: list[Text | Image] = []
     for literal, name, _, _ in Formatter().parse(template):
         segments.append(Text(literal))
-        segments += fields[name] if name is not None else ()
+        if name is not None:
+            segments += fields[name]
     return join_texts(segments)
 
 

@@ -51,7 +51,8 @@ def place_of_class(cls: type) -> str:
     if code is not None and code.co_filename != "<string>":  # as a dataclass's is
         return place_of_function(written)
     try:
-        file, (_, line) = inspect.getfile(cls), inspect.getsourcelines(cls)
+        file = inspect.getfile(cls)
+        _, line = inspect.getsourcelines(cls)
     except (OSError, TypeError):
         return place_of(cls)
     return f"{file_shown(file)}:{line}"

@@ -264,7 +264,10 @@ def connect(address: str | None) -> Iterator[RayExecutor]:
         if not ray.is_initialized():
             # Before it is there: what was begun when a signal came is ended too.
             stack.callback(ray.shutdown if local else _leave)
-            start_local() if local else _join(address, ship=not is_inside_job())
+            if local:
+                start_local()
+            else:
+                _join(address, ship=not is_inside_job())
         head = None if local else ray.get_runtime_context().gcs_address
         executor = RayExecutor(fixed=local, head=head)
         yield stack.enter_context(contextlib.closing(executor))

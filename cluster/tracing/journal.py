@@ -253,7 +253,10 @@ class WorkerLane:
             else:
                 own.append((name, begin + shift, end + shift))
         about: Event = {} if joules is None else {"joules": joules}
-        about |= {"records": records} if status == "done" else {"status": status}
+        if status == "done":
+            about["records"] = records
+        else:
+            about["status"] = status
         if own:
             self._merge(row, own, about | {"batches": batches})
 

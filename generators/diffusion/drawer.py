@@ -149,7 +149,8 @@ class Drawer:
         self._draw_with(pipeline)
 
     def _draw_with(self, pipeline: Any) -> None:
-        self.pipeline, call = pipeline, Call(pipeline, self.settings)
+        self.pipeline = pipeline
+        call = Call(pipeline, self.settings)
         self.arguments = call.arguments
         self.negative_prompt = call.negative_prompt
         self.notes = {**self._taken, **call.notes}

@@ -79,7 +79,8 @@ class JanusDraft(InterleavedDraft[LimitedTrack]):
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
         self.settings = own = JanusDraftSettings(**settings)
         self.janus = load(own, weights, DRAWING)
-        self.each, self.leading = self.janus.image_tokens + 2, (self.janus.id(BOS),)
+        self.each = self.janus.image_tokens + 2
+        self.leading = (self.janus.id(BOS),)
         self._use(self.janus.model.model.language_model, own.context)
         about = (self.context, own.max_new_tokens, self.janus.id(EOS))
         self.track = lambda prompt: LimitedTrack(prompt, *about)

@@ -68,8 +68,10 @@ def prompt_parts(request: Request, settings: MiniGPT5DraftSettings) -> list[Piec
 def _content(turn: Turn, settings: MiniGPT5DraftSettings) -> list[Piece]:
     parts: list[Piece] = []
     for part in pieces_of(turn.content):
-        image = isinstance(part, Image)
-        parts += [settings.before_image, part, settings.after_image] if image else [part]
+        if isinstance(part, Image):
+            parts += [settings.before_image, part, settings.after_image]
+        else:
+            parts.append(part)
     return parts
 
 

@@ -145,11 +145,12 @@ def _counts(usage: Any) -> tuple[dict[str, float], dict[str, Any]]:
         {**_LEFT_OUT, **usage}, _USAGE, positive=["reasoning_tokens"]
     )
     details = usage.get("candidatesTokensDetails")
-    drawn = sum(
-        count_usage(d, {"tokens": "tokenCount"})[0].get("tokens", 0)
-        for d in (details if isinstance(details, list) else ())
-        if isinstance(d, Mapping) and d.get("modality") == "IMAGE"
-    )
+    of_images: list[float] = []
+    for detail in details if isinstance(details, list) else ():
+        if isinstance(detail, Mapping) and detail.get("modality") == "IMAGE":
+            own, _ = count_usage(detail, {"tokens": "tokenCount"})
+            of_images.append(own.get("tokens", 0))
+    drawn = sum(of_images)
     return counts | ({"image_output_tokens": drawn} if drawn else {}), refused
 
 

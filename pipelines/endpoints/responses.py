@@ -60,7 +60,8 @@ class ResponsesEndpoint(ConversationEndpoint):
         if request.modality != "text":
             tool = {name: getattr(s, name) for name in _OF_TOOL}
             body["tools"] = [without_none(type=_TOOL, model=s.image_model, **tool)]
-            body |= {"tool_choice": {"type": _TOOL}} if s.must_draw else {}
+            if s.must_draw:
+                body["tool_choice"] = {"type": _TOOL}
         return body | s.extra_body
 
     def text_part(self, text: str) -> dict[str, Any]:

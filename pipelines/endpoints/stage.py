@@ -198,12 +198,12 @@ class ConversationEndpoint(EndpointStage[Request, Draft]):
     def _in_form(self, message: Message, images: Mapping[str, SentImage]) -> Message:
         if isinstance(message["content"], str):
             return message
-        parts = [
-            self.text_part(p["text"])
-            if p["type"] == "text"
-            else self.part(images[p["sha256"]])
-            for p in message["content"]
-        ]
+        parts: list[dict[str, Any]] = []
+        for part in message["content"]:
+            if part["type"] == "text":
+                parts.append(self.text_part(part["text"]))
+            else:
+                parts.append(self.part(images[part["sha256"]]))
         return message | {"content": parts}
 
 
@@ -235,12 +235,12 @@ def _message(role: str, content: Sequence[Text | Image]) -> Message:
     texts = [s.text for s in content if isinstance(s, Text)]
     if len(texts) == len(content):
         return {"role": role, "content": "".join(texts)}
-    parts = [
-        {"type": "text", "text": s.text}
-        if isinstance(s, Text)
-        else {"type": "image", "sha256": s.digest}
-        for s in content
-    ]
+    parts: list[dict[str, Any]] = []
+    for segment in content:
+        if isinstance(segment, Text):
+            parts.append({"type": "text", "text": segment.text})
+        else:
+            parts.append({"type": "image", "sha256": segment.digest})
     return {"role": role, "content": parts}
 
 
