@@ -24,7 +24,7 @@ from plait.generators.base import (
     Walk,
     outcome_name,
 )
-from plait.generators.document import Query
+from plait.generators.document import Malformed, Query
 from plait.generators.system import System
 from plait.scorers.base import Scorer
 
@@ -75,7 +75,7 @@ def count(plan: Plan, store: Store, *, only_scorers: bool = False) -> list[Stage
 
     With `only_scorers`, only the jobs that judge documents which are there already.
     """
-    counting = _Counting(plan, final_lookup(store))
+    counting = _Counting(plan, final_lookup(store), only_scorers=only_scorers)
     # Systems whose first question is the same wait for the same record.
     opening_alike = defaultdict[tuple[Any, ...], list[System]](list)
     for system in plan.systems:
@@ -86,21 +86,7 @@ def count(plan: Plan, store: Store, *, only_scorers: bool = False) -> list[Stage
             continue
         jobs = counting.jobs_of_scorers(query)
         for alike in opening_alike.values():
-            for i, system in enumerate(alike):
-                steps: list[list[Job]] = []
-                answer = noting(plan.answer(system, sample, repeat), steps)
-                lookup = counting.final if only_scorers else counting.look_up
-                outcome = read(answer, lookup)
-                if isinstance(outcome, Result):
-                    for scorer, most in zip(plan.scorers, jobs, strict=True):
-                        walk = plan.judging(scorer, sample, outcome.value)
-                        counting.count_judgement(walk, scorer, most)
-                elif isinstance(outcome, Pending) and not only_scorers:
-                    at_first = len(steps) == 1
-                    waiting = alike[i:] if at_first else [system]
-                    counting.note_waiting(waiting, query, outcome, steps, jobs)
-                    if at_first:
-                        break
+            counting.count_answers(alike, sample, query, repeat, jobs)
     counting.bound_waiting()
     for comparison in plan.comparisons:
         counting.count_judgement(comparison.walk(), comparison)
@@ -122,8 +108,9 @@ class _Waiting(NamedTuple):
 class _Counting:
     """Counts the jobs of a plan by stage."""
 
-    def __init__(self, plan: Plan, final: Lookup) -> None:
-        self.final = final
+    def __init__(self, plan: Plan, final: Lookup, *, only_scorers: bool) -> None:
+        self._final = final
+        self._only_scorers = only_scorers
         self._plan = plan
         self._counts = {stage.digest: StageCount(stage) for stage in plan.stages}
         # Sixteen bytes a key: sets of a million keys for each stage would take gigabytes.
@@ -133,7 +120,7 @@ class _Counting:
 
     def look_up(self, job: Job) -> Outcome[Any] | None:
         """Return the outcome of a job that is final, and count the job."""
-        outcome = self.final(job)
+        outcome = self._final(job)
         stage = job.spec.digest
         self._counts[stage].requests += 1
         if outcome is None:
@@ -142,6 +129,35 @@ class _Counting:
             name = outcome_name(outcome)
             self._existing[stage, name].extend(bytes.fromhex(job.key))
         return outcome
+
+    def count_answers(
+        self,
+        alike: Sequence[System],
+        sample: Query | Malformed,
+        query: Query,
+        repeat: int,
+        jobs: tuple[int, ...],
+    ) -> None:
+        """Count the jobs of the answers of systems that begin alike, and of their scores.
+
+        Where the first record is missing, all the others wait for it too. `jobs` are those
+        in a round of each scorer, at most.
+        """
+        lookup = self._final if self._only_scorers else self.look_up
+        for i, system in enumerate(alike):
+            steps: list[list[Job]] = []
+            answer = noting(self._plan.answer(system, sample, repeat), steps)
+            outcome = read(answer, lookup)
+            if isinstance(outcome, Result):
+                for scorer, most in zip(self._plan.scorers, jobs, strict=True):
+                    walk = self._plan.judging(scorer, sample, outcome.value)
+                    self.count_judgement(walk, scorer, most)
+            elif isinstance(outcome, Pending) and not self._only_scorers:
+                at_first = len(steps) == 1
+                waiting = alike[i:] if at_first else [system]
+                self.note_waiting(waiting, query, outcome, steps, jobs)
+                if at_first:
+                    return
 
     def jobs_of_scorers(self, query: Query) -> tuple[int, ...]:
         """Return how many jobs a round of each scorer has at most, for an answer."""

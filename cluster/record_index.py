@@ -547,12 +547,13 @@ class RecordIndex:
         best = np.ones(rows.size, bool)
         best[order[1:]] = group[order][1:] != group[order][:-1]
         first = 0
-        for r in rivals:
-            lost = r.position[~best[first : first + len(r.position)]]
-            keep = np.ones(self._buckets[r.bucket].size, bool)
+        for rival in rivals:
+            count = len(rival.position)
+            lost = rival.position[~best[first : first + count]]
+            keep = np.ones(self._buckets[rival.bucket].size, bool)
             keep[lost] = False
-            self._buckets[r.bucket] = self._buckets[r.bucket].at(keep)
-            first += len(r.position)
+            self._buckets[rival.bucket] = self._buckets[rival.bucket].at(keep)
+            first += count
 
     def _sort(self, bucket: int, added: list[Rows]) -> _Rivals | None:
         """Sort rows into a bucket; the records of keys that have several."""

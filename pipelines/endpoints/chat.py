@@ -46,18 +46,18 @@ class CompletionEndpoint(ConversationEndpoint):
 
         The reply has at most the request's tokens, where the settings allow more.
         """
-        s = self.settings
-        limits = [n for n in (s.max_tokens, request.max_tokens) if n is not None]
+        settings = self.settings
+        limits = [n for n in (settings.max_tokens, request.max_tokens) if n is not None]
         body = without_none(
-            model=s.model,
+            model=settings.model,
             messages=list(messages),
             stream=False,
-            temperature=s.temperature,
-            top_p=s.top_p,
+            temperature=settings.temperature,
+            top_p=settings.top_p,
             seed=self.seed(request),
-            **{s.max_tokens_field: min(limits, default=None)},
+            **{settings.max_tokens_field: min(limits, default=None)},
         )
-        return body | s.extra_body
+        return body | settings.extra_body
 
     def part(self, image: SentImage) -> dict[str, Any]:
         """Return an image by its data URL."""
@@ -207,8 +207,8 @@ class KitEndpoint(ChatImagesEndpoint):
         return super().prepare(request)
 
     def _form(self, request: Request) -> str | None:
-        s = self.settings
-        return s.text_form if request.modality == "text" else s.image_form
+        settings = self.settings
+        return settings.text_form if request.modality == "text" else settings.image_form
 
     def messages(self, turns: Sequence[Turn], request: Request) -> list[Message]:
         """Return the messages, users' turns in the kit's form."""
@@ -216,9 +216,12 @@ class KitEndpoint(ChatImagesEndpoint):
         form = self._form(request)
         if form is None or form == "{text}":
             return messages
-        return [
-            m if m["role"] != "user" else self._put_into_form(m, form) for m in messages
-        ]
+        written: list[Message] = []
+        for message in messages:
+            if message["role"] == "user":
+                message = self._put_into_form(message, form)
+            written.append(message)
+        return written
 
     def _put_into_form(self, message: Message, form: str) -> Message:
         content = message["content"]

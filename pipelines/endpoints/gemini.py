@@ -72,22 +72,26 @@ class GeminiEndpoint(ConversationEndpoint):
 
     def body(self, messages: Sequence[Message], request: Request) -> dict[str, Any]:
         """Return what `generateContent` is sent, without what is left to the server."""
-        s = self.settings
+        settings = self.settings
         textual = request.modality == "text"
-        image = without_none(aspectRatio=s.aspect_ratio, imageSize=s.image_size)
+        image = without_none(
+            aspectRatio=settings.aspect_ratio, imageSize=settings.image_size
+        )
         config = without_none(
             responseModalities=["TEXT"] if textual else ["TEXT", "IMAGE"],
             imageConfig=None if textual else image or None,
-            temperature=s.temperature,
-            topP=s.top_p,
-            maxOutputTokens=s.max_tokens,
+            temperature=settings.temperature,
+            topP=settings.top_p,
+            maxOutputTokens=settings.max_tokens,
             seed=self.seed(request),
         )
         system = "\n\n".join(m["content"] for m in messages if m["role"] == "system")
         contents = [_content(m) for m in messages if m["role"] in _ROLES]
         instruction = {"role": "user", "parts": [{"text": system}]} if system else None
         body = {"contents": contents, "generationConfig": config}
-        return _merge(body | without_none(systemInstruction=instruction), s.extra_body)
+        return _merge(
+            body | without_none(systemInstruction=instruction), settings.extra_body
+        )
 
     def text_part(self, text: str) -> dict[str, Any]:
         """Return a text as a part."""

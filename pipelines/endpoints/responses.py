@@ -51,18 +51,25 @@ class ResponsesEndpoint(ConversationEndpoint):
 
     def body(self, messages: Sequence[Message], request: Request) -> dict[str, Any]:
         """Return what `/responses` is sent, without what is left to the server."""
-        s = self.settings
+        settings = self.settings
         # Nothing of a benchmark is to be kept by the provider.
-        body = {"model": s.model, "input": list(messages), "store": False, "stream": False}
+        body = {
+            "model": settings.model,
+            "input": list(messages),
+            "store": False,
+            "stream": False,
+        }
         body |= without_none(
-            temperature=s.temperature, top_p=s.top_p, max_output_tokens=s.max_tokens
+            temperature=settings.temperature,
+            top_p=settings.top_p,
+            max_output_tokens=settings.max_tokens,
         )
         if request.modality != "text":
-            tool = {name: getattr(s, name) for name in _OF_TOOL}
-            body["tools"] = [without_none(type=_TOOL, model=s.image_model, **tool)]
-            if s.must_draw:
+            tool = {name: getattr(settings, name) for name in _OF_TOOL}
+            body["tools"] = [without_none(type=_TOOL, model=settings.image_model, **tool)]
+            if settings.must_draw:
                 body["tool_choice"] = {"type": _TOOL}
-        return body | s.extra_body
+        return body | settings.extra_body
 
     def text_part(self, text: str) -> dict[str, Any]:
         """Return a text beside images."""

@@ -92,8 +92,10 @@ class AnswerProbabilities(PromptedModel[AnswerPrompt, Score]):
             inputs = self._prompts.encode(prompt_of_row)
         images = [prompt.image_digests for prompt in prompt_of_row]
         reader = AnswerReader([(prompts[number].answers, path) for number, path in rows])
+        # One step more than the path has: what may follow its last token is read too.
         limits = [len(path) + 1 for _, path in rows]
-        tracks = self._write(PromptBatch(inputs, images, limits, [0] * len(rows), reader))
+        seeds = [0] * len(rows)  # of which nothing is sampled
+        tracks = self._write(PromptBatch(inputs, images, limits, seeds, reader))
         known: list[dict[Ids, float]] = [{} for _ in prompts]
         broken = set[int]()
         for (number, _), logprobs, track in zip(rows, reader.logprobs, tracks, strict=True):

@@ -308,10 +308,12 @@ class TokenChooser:
         return tokens
 
     def _choose(self, scores: Tensor, records: Sequence[int]) -> Tensor:
-        s = self._settings
-        if s.temperature == 0:
+        settings = self._settings
+        if settings.temperature == 0:
             return scores.argmax(dim=-1)
-        limited = nucleus(shortlist(scores / s.temperature, s.top_k), s.top_p)
+        limited = nucleus(
+            shortlist(scores / settings.temperature, settings.top_k), settings.top_p
+        )
         generators = (self._generators[record] for record in records)
         # In vocabulary order, in float64.
         return draw_tokens(limited.double().softmax(-1), uniforms(generators))

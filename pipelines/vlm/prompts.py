@@ -133,10 +133,12 @@ def ends_in_thought(processor: Any) -> bool:
 
 
 def _message(turn: Turn) -> dict[str, Any]:
-    content = [
-        {"type": "text", "text": s.text} if isinstance(s, Text) else {"type": "image"}
-        for s in turn.content
-    ]
+    content: list[dict[str, str]] = []
+    for segment in turn.content:
+        if isinstance(segment, Text):
+            content.append({"type": "text", "text": segment.text})
+        else:
+            content.append({"type": "image"})
     return {"role": turn.role, "content": content}
 
 
