@@ -128,6 +128,7 @@ def together(
         return [(yield from walks[0])]
     ended: dict[int, Outcome[Any]] = {}
     requests: dict[int, list[Job]] = {}
+    # None for a walk that has not begun, which is sent nothing.
     answers: dict[int, list[Outcome[Any]] | None] = dict.fromkeys(range(len(walks)))
     while len(ended) < len(walks):
         for i, answer in answers.items():

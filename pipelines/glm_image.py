@@ -173,10 +173,11 @@ class GlmImagePrior:
         doubled = [_double(own, grid) for own, grid in zip(codes, flat, strict=True)]
         each = grids.shape[1]
         scale = torch.tensor([1, 2, 2], device=grids.device)
-        rows = range(len(grids))
-        joined = [torch.cat(doubled[row * each : (row + 1) * each]) for row in rows]
-        values = ((joined[row], grids[row] * scale) for row in rows)
-        return [dict(zip(_SEEN, pair, strict=True)) for pair in values]
+        records: list[dict[str, Tensor]] = []
+        for row, grid in enumerate(grids):
+            own = torch.cat(doubled[row * each : (row + 1) * each])
+            records.append(dict(zip(_SEEN, (own, grid * scale), strict=True)))
+        return records
 
     def _pack(
         self,

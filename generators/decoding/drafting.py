@@ -237,7 +237,8 @@ class Writing(ABC, Generic[TrackT]):
         """
         streams = self._streams(prompts)
         opened = zip(prompts, streams.open(self.embed(prompts)), strict=True)
-        everyone = records = [self._record(prompt, stream) for prompt, stream in opened]
+        everyone = [self._record(prompt, stream) for prompt, stream in opened]
+        records = everyone
         self._guide(records, streams)
         while records:
             chosen = self._advance(records, streams)

@@ -371,6 +371,7 @@ def random_models(
     for module in (model, encoder):
         randomise(module, device=device, dtype=dtype, seed=SEED)
     rebuild_rotary(model, config, device)
+    # Images keep channel 0 at the level from which `steer` has the head read a bias.
     encoder.llama_proj.weight[0] = 0.0
     encoder.llama_proj.bias[0] = held_level(config.hidden_size)
     made_up = range(300, pieces.size)

@@ -67,7 +67,7 @@ def count_usage(
     given, and so does 0 of `positive`.
     """
     known: dict[str, float] = {}
-    refused: dict[str, str] = {}
+    refused: dict[str, str] = {}  # by path: several sums may have the same
     counts: dict[str, float] = {}
     for name, path in paths.items():
         terms = path.split(" + ")
