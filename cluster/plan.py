@@ -269,6 +269,7 @@ def final_lookup(store: Store) -> Lookup:
         if place is None or not place.final:
             return None
         row = store.read(job.spec, place)
+        # Where its part is gone, this is the record that is under the key by now.
         return decode(job.spec.kind, row) if row is not None and row.final else None
 
     return lookup

@@ -219,6 +219,7 @@ def execute(
                     manifest.write("interrupted")
             raise
         status = "interrupted" if work.stopped_by else "finished"
+        # The trace is made of what is in its file then.
         journal.close(status)
         manifest.note_work(work)
         seconds = time.monotonic() - began

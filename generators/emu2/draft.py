@@ -102,6 +102,7 @@ class Emu2Draft(Drafting[Track]):
         self._config = GenerationConfig(
             do_sample=False,
             num_beams=own.num_beams,
+            # All of them: `_best` chooses by other lengths than `generate` does.
             num_return_sequences=own.num_beams,
             max_new_tokens=own.max_new_tokens,
             min_new_tokens=own.min_new_tokens or None,

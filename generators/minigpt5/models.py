@@ -245,6 +245,7 @@ def _fill_layers(language: Any, vicuna: Files, put: Put) -> None:
     layout = identical(n for n in language.state_dict() if not n.startswith(tables))
     tensors = read_stored(vicuna, lambda name: not name.startswith(tables))
     layers = range(language.config.num_hidden_layers)
+    # Files of older transformers hold these buffers; they are computed anew.
     rotary = [f"model.layers.{i}.self_attn.rotary_emb.inv_freq" for i in layers]
     put(language, tensors, layout, source=vicuna.describe(), tolerated=rotary)
 

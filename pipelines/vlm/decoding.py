@@ -267,6 +267,7 @@ class ChosenTokens(LogitsProcessor):  # type: ignore[misc]
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Return scores (rows, vocabulary) that are 0 at the token and -inf elsewhere."""
         live = [row for row, track in enumerate(self._tracks) if track.stop is None]
+        # A row that has ended gets such a token: `generate` stops once all rows have one.
         tokens = [min(self._ends, default=0)] * len(self._tracks)
         for row, token in zip(live, self._chooser(scores[live], live), strict=True):
             self._tracks[row].take(token, self._ends)
