@@ -11,6 +11,7 @@ import heapq
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 
 from plait.cluster.estimates import Estimates
 from plait.cluster.outlook import Ahead
@@ -87,11 +88,14 @@ class Allocator:
             return []
         self._seen_at = pool.now()
         pool.released = False
-        for replica in [r for q in usable for r in pool.excess_of(q)]:
+        for replica in list(chain.from_iterable(map(pool.excess_of, usable))):
             if not replica.in_flight:
                 pool.stop(replica)
         self._plan(usable)
-        self._idle = [r for q in usable if not q.pending for r in pool.of(q) if r.idle]
+        self._idle = []
+        for queue in usable:
+            if not queue.pending:
+                self._idle += [replica for replica in pool.of(queue) if replica.idle]
         self._coming = pool.coming()
         quiet = len(self._idle) == len(pool.replicas)
         due = {q for q in starved if quiet or _is_due(q)}
@@ -121,7 +125,7 @@ class Allocator:
         """Get a stage its first worker; stop idle ones for it, give it up in the end."""
         if self._load_in_idle(queue, _is_finished) or self._start(queue):
             return []
-        waited = queue.waited_s()
+        waited = queue.seconds_waiting()
         if not self._fits_somewhere(queue):
             return self._explain(queue, waited)
         if self._load_in_idle(queue, self._may_leave):
@@ -321,10 +325,10 @@ def _is_due(queue: StageQueue) -> bool:
 
 def _is_allowed(queue: StageQueue, workers: int) -> bool:
     """Whether one more worker beside so many is allowed and can be started."""
+    if queue.spec.placement.remote:
+        return False
     limits = (queue.asked_workers, queue.max_workers)
-    return not queue.spec.placement.remote and all(
-        most is None or workers < most for most in limits
-    )
+    return all(most is None or workers < most for most in limits)
 
 
 def _at_once(queue: StageQueue, workers: int) -> int:

@@ -82,7 +82,8 @@ class Control:
         with contextlib.suppress(OSError):  # of drivers that were killed
             unlink_all([*self._folder.iterdir()])
             self._folder.rmdir()
-        self._driver, self._process = uuid.uuid4().hex, self_description()
+        self._driver = uuid.uuid4().hex
+        self._process = self_description()
         self._written = 0
         self._interval = -1.0
 
@@ -104,7 +105,7 @@ class Control:
             progress=progress,
         )
         self._write(_STATE, state)
-        for name, text in self._taken().items():
+        for name, text in self._take_requests().items():
             try:
                 answer = Answer(text=obey(Request.model_validate_json(text)))
             except (ValidationError, UsageError) as error:
@@ -117,8 +118,8 @@ class Control:
             (self._folder / _STATE).unlink()
             self._folder.rmdir()
 
-    def _taken(self) -> dict[str, bytes]:
-        """Requests, each under the name of its answer."""
+    def _take_requests(self) -> dict[str, bytes]:
+        """Remove all requests; return each under the name of its answer."""
         taken = {}
         with contextlib.suppress(OSError):
             for path in matching(self._folder, f"{self._driver}-*.request"):
@@ -135,8 +136,11 @@ class Control:
 
 def driver_folders(root: AnyPath) -> list[AnyPath]:
     """The own folders of the drivers that make records of a run, or died while they did."""
-    places = (matching(root, f"{at}{FOLDER}/{_STATE}") for at in ("", f"{SHARDS}/*/"))
-    return [path.parent.parent for paths in places for path in paths]
+    found: list[AnyPath] = []
+    for place in ("", f"{SHARDS}/*/"):
+        states = matching(root, f"{place}{FOLDER}/{_STATE}")
+        found += [path.parent.parent for path in states]
+    return found
 
 
 def read_state(own: AnyPath) -> RunState | None:

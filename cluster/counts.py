@@ -25,7 +25,7 @@ from plait.generators.base import (
     Walk,
     outcome_name,
 )
-from plait.generators.document import Query
+from plait.generators.document import Malformed, Query
 from plait.generators.system import System
 from plait.scorers.base import Scorer
 
@@ -76,7 +76,7 @@ def count(plan: Plan, store: Store, *, only_scorers: bool = False) -> list[Stage
 
     With `only_scorers`, only the jobs that judge documents which are there already.
     """
-    counting = _Counting(plan, final_lookup(store))
+    counting = _Counting(plan, final_lookup(store), only_scorers=only_scorers)
     # Systems whose first question is the same wait for the same record.
     opening_alike = defaultdict[tuple[Any, ...], list[System]](list)
     for system in plan.systems:
@@ -87,22 +87,7 @@ def count(plan: Plan, store: Store, *, only_scorers: bool = False) -> list[Stage
             continue
         jobs = counting.jobs_of_scorers(query)
         for alike in opening_alike.values():
-            for i, system in enumerate(alike):
-                request = system, sample, repeat
-                steps: list[list[Job]] = []
-                answer = noting(plan.answer(*request), steps)
-                lookup = counting.final if only_scorers else counting.look_up
-                outcome = read(answer, lookup)
-                if isinstance(outcome, Result):
-                    for scorer, most in zip(plan.scorers, jobs, strict=True):
-                        walk = plan.judging(scorer, request, outcome.value)
-                        counting.count_judgement(walk, scorer, most)
-                elif isinstance(outcome, Pending) and not only_scorers:
-                    at_first = len(steps) == 1
-                    waiting = alike[i:] if at_first else [system]
-                    counting.note_waiting(waiting, query, outcome, steps, jobs)
-                    if at_first:
-                        break
+            counting.count_answers(alike, sample, query, repeat, jobs)
     counting.bound_waiting()
     for comparison in plan.comparisons:
         counting.count_judgement(comparison.walk(), comparison)
@@ -124,8 +109,9 @@ class _Waiting(NamedTuple):
 class _Counting:
     """Counts the jobs of a plan by stage."""
 
-    def __init__(self, plan: Plan, final: Lookup) -> None:
-        self.final = final
+    def __init__(self, plan: Plan, final: Lookup, *, only_scorers: bool) -> None:
+        self._final = final
+        self._only_scorers = only_scorers
         self._plan = plan
         self._counts = {stage.digest: StageCount(stage) for stage in plan.stages}
         # Sixteen bytes a key: sets of a million keys for each stage would take gigabytes.
@@ -135,7 +121,7 @@ class _Counting:
 
     def look_up(self, job: Job) -> Outcome[Any] | None:
         """Return the outcome of a job that is final, and count the job."""
-        outcome = self.final(job)
+        outcome = self._final(job)
         stage = job.spec.digest
         self._counts[stage].requests += 1
         if outcome is None:
@@ -144,6 +130,36 @@ class _Counting:
             name = outcome_name(outcome)
             self._existing[stage, name].extend(bytes.fromhex(job.key))
         return outcome
+
+    def count_answers(
+        self,
+        alike: Sequence[System],
+        sample: Query | Malformed,
+        query: Query,
+        repeat: int,
+        jobs: tuple[int, ...],
+    ) -> None:
+        """Count the jobs of the answers of systems that begin alike, and of their scores.
+
+        Where the first record is missing, all the others wait for it too. `jobs` are those
+        in a round of each scorer, at most.
+        """
+        lookup = self._final if self._only_scorers else self.look_up
+        for i, system in enumerate(alike):
+            request = system, sample, repeat
+            steps: list[list[Job]] = []
+            answer = noting(self._plan.answer(*request), steps)
+            outcome = read(answer, lookup)
+            if isinstance(outcome, Result):
+                for scorer, most in zip(self._plan.scorers, jobs, strict=True):
+                    walk = self._plan.judging(scorer, request, outcome.value)
+                    self.count_judgement(walk, scorer, most)
+            elif isinstance(outcome, Pending) and not self._only_scorers:
+                at_first = len(steps) == 1
+                waiting = alike[i:] if at_first else [system]
+                self.note_waiting(waiting, query, outcome, steps, jobs)
+                if at_first:
+                    return
 
     def jobs_of_scorers(self, query: Query) -> tuple[int, ...]:
         """Return how many jobs a round of each scorer has at most, for an answer."""
@@ -204,7 +220,7 @@ class _Counting:
         The answer beside which it judges is counted with the system that makes it.
         """
         own = any(stage.digest == job.spec.digest for stage in judge.stages)
-        return self.look_up(job) if own else self.final(job)
+        return self.look_up(job) if own else self._final(job)
 
     def bound_waiting(self) -> None:
         """Bound the jobs behind those that answers wait for."""

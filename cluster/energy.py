@@ -64,16 +64,11 @@ class EnergyMeter:
         uuids = [nvml.nvmlDeviceGetUUID(handle) for handle in handles]
         uuids = [u.decode() if isinstance(u, bytes) else u for u in uuids]
         visible: dict[int, None] = {}
-        for name in (n.strip() for n in (names or "").split(",")):
+        for entry in (names or "").split(","):
+            name = entry.strip()
             if name.startswith("MIG-"):
                 raise ValueError("a slice of a GPU (MIG) has no energy counter")
-            is_uuid = name.startswith("GPU-")
-            same = [
-                i
-                for i, uuid in enumerate(uuids)
-                if (is_uuid and uuid.startswith(name))
-                or (name.isdecimal() and int(name) == i)
-            ]
+            same = [i for i, uuid in enumerate(uuids) if _is_named(name, i, uuid)]
             if len(same) != 1:
                 break  # CUDA ignores what follows a name that is not valid
             visible |= dict.fromkeys(same)
@@ -90,3 +85,10 @@ class EnergyMeter:
         self.reason = str(error) or type(error).__name__
         with contextlib.suppress(Exception):
             self._nvml.nvmlShutdown()
+
+
+def _is_named(name: str, number: int, uuid: str) -> bool:
+    """Return whether a name is a GPU's number, or `GPU-` and how its id goes on."""
+    if name.startswith("GPU-"):
+        return uuid.startswith(name)
+    return name.isdecimal() and int(name) == number

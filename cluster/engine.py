@@ -75,7 +75,7 @@ class Engine(ABC):
         """Keep failures that no worker could; by key."""
 
     @abstractmethod
-    def _ended(self, walker: Walker[Any], outcome: Outcome[Any]) -> None:
+    def _end_walk(self, walker: Walker[Any], outcome: Outcome[Any]) -> None:
         """A walk has come to its end."""
 
     def _turn(self, timeout_s: float, *bells: Ref) -> None:
@@ -110,7 +110,7 @@ class Engine(ABC):
     def _advance(self, walker: Walker[Any]) -> None:
         outcome = walker.advance(self._lookup)
         if outcome is not None:
-            self._ended(walker, outcome)
+            self._end_walk(walker, outcome)
         elif walker.pending is not None:
             for job in walker.pending.missing:
                 self._request(job, walker)

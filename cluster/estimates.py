@@ -71,10 +71,10 @@ class Estimates:
         self._load_factor = _factor(
             (q.load_s, expected_load_s(q.spec)) for q in self._queues
         )
-        self._record_factors = {
-            target: _factor((q.record_s, _record_s(q)) for q in alike)
-            for target, alike in _by_target(self._queues).items()
-        }
+        self._record_factors: dict[str, float] = {}
+        for target, alike in _by_target(self._queues).items():
+            times = ((q.record_s, _record_s(q)) for q in alike)
+            self._record_factors[target] = _factor(times)
         self.overdue: set[StageQueue] = set()
         """Stages whose first batch takes longer than was expected."""
         self.end_s = math.inf
@@ -154,10 +154,11 @@ class Estimates:
     def count_ready(self, queue: StageQueue) -> Counter[int]:
         """Return how many workers of a stage are ready in how many seconds, to a second."""
         load_s = self.load_s[queue] or 0.0
-        return Counter(
-            0 if r.state == "ready" else max(0, round(r.ordered + load_s - self._now))
-            for r in self._workers(queue)
-        )
+        ready = Counter[int]()
+        for worker in self._workers(queue):
+            left_s = worker.ordered + load_s - self._now
+            ready[0 if worker.state == "ready" else max(0, round(left_s))] += 1
+        return ready
 
     def feeders(self, queue: StageQueue) -> Collection[str]:
         """Return the digests of the stages from which jobs of a stage will come."""

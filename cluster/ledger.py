@@ -12,6 +12,7 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
+from itertools import chain
 from typing import Literal, cast
 
 from plait.cluster.parts import parts_in, stage_folders
@@ -137,8 +138,8 @@ def notices_of_missing(root: AnyPath, names: Collection[str], what: str) -> Iter
 
 
 def _names_there(root: AnyPath) -> set[str]:
-    folders = stage_folders(root)
-    return {_name_of(str(part)) for folder in folders for part in parts_in(folder)}
+    parts = chain.from_iterable(map(parts_in, stage_folders(root)))
+    return {_name_of(str(part)) for part in parts}
 
 
 def _not_accounted_for(root: AnyPath, absent: Collection[str]) -> list[str]:

@@ -117,7 +117,7 @@ class LocalEngine(Engine):
 
         live = LiveWalk(through(walk, own), number=number, ended=ended)
         if self._refusal is not None:
-            self._ended(live, self._refusal)
+            self._end_walk(live, self._refusal)
         else:
             self._tell(lambda: self._begin(live))
         return live
@@ -171,10 +171,12 @@ class LocalEngine(Engine):
     def _refuse(self, failure: Failure) -> None:
         """Take no further walks; end those that wait, or all where nothing can compute."""
         self._refusal = failure
-        drained = [job for queue in self._queues.values() for job in queue.drain()]
+        drained: list[Job] = []
+        for queue in self._queues.values():
+            drained += queue.drain()
         waiting = self._walks if self.broken else {job.group for job in drained}
         for live in [self._walks[number] for number in waiting]:
-            self._ended(live, failure)
+            self._end_walk(live, failure)
 
     # ---------------------------------------------------------------- as an engine
 
@@ -196,15 +198,15 @@ class LocalEngine(Engine):
             super()._advance(walker)
         except Exception as error:
             print_error(error)
-            self._ended(walker, Failure(error_text(error), Fault.ERROR))
+            self._end_walk(walker, Failure(error_text(error), Fault.ERROR))
 
     def _request(self, job: Job, walker: Walker[Any]) -> None:
         if self._refusal is None:
             super()._request(job, walker)
         else:
-            self._ended(walker, self._refusal)
+            self._end_walk(walker, self._refusal)
 
-    def _ended(self, walker: Walker[Any], outcome: Outcome[Any]) -> None:
+    def _end_walk(self, walker: Walker[Any], outcome: Outcome[Any]) -> None:
         assert isinstance(walker, LiveWalk)
         self._walks.pop(walker.number, None)
         if not walker.over:

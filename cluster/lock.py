@@ -151,7 +151,9 @@ class RunLock:
 
     def _rivals(self) -> list[AnyPath]:
         rivals = []
-        for path in (p for p in locks_in(self.path.parent) if p != self.path):
+        for path in locks_in(self.path.parent):
+            if path == self.path:
+                continue
             with contextlib.suppress(FileNotFoundError):
                 holder = {} if self.shard is None else _holder(path)
                 if not (self._divides_as(holder) and holder.get("run") == self._run):
@@ -228,7 +230,8 @@ def drivers_of(root: AnyPath) -> list[str]:
         with contextlib.suppress(FileNotFoundError):
             age = age_s(path)
             holder = _holder(path)
-            named += [_name(holder)] if _lives(holder, age) else []
+            if _lives(holder, age):
+                named.append(_name(holder))
     return named
 
 

@@ -50,9 +50,13 @@ class Resources:
         return self.cpus, self.gpus, self.memory
 
     def __str__(self) -> str:
-        parts = [f"{self.gpus:g} GPU"] if self.gpus else []
-        parts += [f"{self.cpus:g} CPU"] if self.cpus else []
-        parts += [f"{self.memory / 2**30:g} GiB"] if self.memory else []
+        parts: list[str] = []
+        if self.gpus:
+            parts.append(f"{self.gpus:g} GPU")
+        if self.cpus:
+            parts.append(f"{self.cpus:g} CPU")
+        if self.memory:
+            parts.append(f"{self.memory / 2**30:g} GiB")
         return ", ".join(parts) or "nothing"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain, zip_longest
 from typing import Any, Protocol, TypeVar
 
 from plait.cluster.executors.base import Executor, ExecutorName
@@ -111,11 +112,12 @@ class Plan:
     @property
     def stages(self) -> list[StageSpec]:
         """Every stage once, those that feed others first."""
-        chains = [s.stages for s in self.systems]
-        depth = max((len(c) for c in chains), default=0)
-        ordered = [c[i] for i in range(depth) for c in chains if i < len(c)]
+        ordered: list[StageSpec] = []
+        for level in zip_longest(*(system.stages for system in self.systems)):
+            ordered += filter(None, level)
         judges: Sequence[Scorer | PlanItem] = (*self.scorers, *self.comparisons)
-        ordered += [stage for judge in judges for stage in judge.stages]
+        for judge in judges:
+            ordered += judge.stages
         stages: dict[str, StageSpec] = {}
         for stage in ordered:
             stages.setdefault(stage.digest, stage)
@@ -146,7 +148,9 @@ class Plan:
             chain = [stage.digest for stage in scorer.stages]
             for i, stage_digest in enumerate(chain):
                 feeders[stage_digest].update(answering, chain[:i])
-        feeders |= {s.digest: set() for c in self.comparisons for s in c.stages}
+        for comparison in self.comparisons:
+            # Their answers exist already.
+            feeders |= {stage.digest: set() for stage in comparison.stages}
         return {digest: before - {digest} for digest, before in feeders.items()}
 
     def __len__(self) -> int:
@@ -157,11 +161,10 @@ class Plan:
         """What is left for a shard: its queries, and its part of the models' ceilings."""
         if shard is None:
             return self
+        own_places = (i for i, s in enumerate(self.samples) if shard.holds(s.id))
         return replace(
             self,
-            samples=select(
-                self.samples, (i for i, s in enumerate(self.samples) if shard.holds(s.id))
-            ),
+            samples=select(self.samples, own_places),
             systems=[with_stages(s, shard.with_share) for s in self.systems],
             scorers=[with_stage(s, shard.with_share) for s in self.scorers],
         )
@@ -291,7 +294,7 @@ def lookup_in(store: Store, *, notes: bool = False) -> Lookup:
             return None
         outcome = decode(job.spec.kind, row)
         if notes and isinstance(outcome, Result):
-            noted, usage = store.told(row)
+            noted, usage = store.notes_and_usage(row)
             return replace(outcome, notes=noted, usage=usage)
         return outcome
 
@@ -306,6 +309,7 @@ def final_lookup(store: Store) -> Lookup:
         if place is None or not place.final:
             return None
         row = store.read(job.spec, place)
+        # Where its part is gone, this is the record that is under the key by now.
         return decode(job.spec.kind, row) if row is not None and row.final else None
 
     return lookup
@@ -362,7 +366,7 @@ def _read_walk(walk: Walk[T], lookup: Lookup) -> tuple[Outcome[T] | None, list[J
     """The outcome of a walk, None where it waits for records, and what it asked for."""
     steps: list[list[Job]] = []
     outcome = read(noting(walk, steps), lookup)
-    jobs = [job for step in steps for job in step]
+    jobs = list(chain.from_iterable(steps))
     return None if isinstance(outcome, Pending) else outcome, jobs
 
 

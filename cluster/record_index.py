@@ -210,7 +210,7 @@ class Rows(NamedTuple):
         return cls(*(np.empty(0, kind) for kind in kinds))
 
     @classmethod
-    def joined(cls, several: list[Rows]) -> Rows:
+    def concatenate(cls, several: list[Rows]) -> Rows:
         """Return the records of several, one after the other."""
         if len(several) == 1:
             return several[0]
@@ -380,7 +380,8 @@ class RecordIndex:
         for bucket, added in enumerate(self._added):
             if any(rows.size for rows in added):
                 found = self._sort(bucket, added)
-                rivals += [found] if found is not None else []
+                if found is not None:
+                    rivals.append(found)
             self._added[bucket] = []
             if bucket % _RELEASED_EVERY == _RELEASED_EVERY - 1:
                 release_memory()
@@ -506,7 +507,7 @@ class RecordIndex:
         """Hand what is staged to its buckets."""
         if not self._staged:
             return
-        rows = Rows.joined(self._staged)
+        rows = Rows.concatenate(self._staged)
         self._staged = []
         self._staged_rows = 0
         self._make_room(rows.size)
@@ -517,7 +518,8 @@ class RecordIndex:
         """Have many buckets, where there is one and it becomes too full."""
         if len(self._buckets) > 1:
             return
-        (former,), (waiting,) = self._buckets, self._added
+        (former,) = self._buckets
+        (waiting,) = self._added
         if former.size + sum(rows.size for rows in waiting) + more <= _ONE_BUCKET_ROWS:
             return
         self._buckets = [Rows.none() for _ in range(_BUCKETS)]
@@ -534,7 +536,7 @@ class RecordIndex:
 
     def _choose(self, rivals: Sequence[_Rivals], weigh: Weighing) -> None:
         """Keep one record of each key that has several."""
-        rows = Rows.joined([r.rows for r in rivals])
+        rows = Rows.concatenate([r.rows for r in rivals])
         settled, at = weigh(rows)
         offsets = np.cumsum([0, *(int(r.group[-1]) + 1 for r in rivals)])
         group = np.concatenate([r.group + o for r, o in zip(rivals, offsets, strict=False)])
@@ -545,17 +547,18 @@ class RecordIndex:
         best = np.ones(rows.size, bool)
         best[order[1:]] = group[order][1:] != group[order][:-1]
         first = 0
-        for r in rivals:
-            lost = r.position[~best[first : first + len(r.position)]]
-            keep = np.ones(self._buckets[r.bucket].size, bool)
+        for rival in rivals:
+            count = len(rival.position)
+            lost = rival.position[~best[first : first + count]]
+            keep = np.ones(self._buckets[rival.bucket].size, bool)
             keep[lost] = False
-            self._buckets[r.bucket] = self._buckets[r.bucket].at(keep)
-            first += len(r.position)
+            self._buckets[rival.bucket] = self._buckets[rival.bucket].at(keep)
+            first += count
 
     def _sort(self, bucket: int, added: list[Rows]) -> _Rivals | None:
         """Sort rows into a bucket; the records of keys that have several."""
         former = self._buckets[bucket].size
-        rows = Rows.joined([self._buckets[bucket], *added])
+        rows = Rows.concatenate([self._buckets[bucket], *added])
         order = np.argsort(rows.high, kind="stable")
         high = rows.high[order]
         same = high[1:] == high[:-1]

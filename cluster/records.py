@@ -220,9 +220,9 @@ def _table_of(
         _body(kind, item, outcome.value) if isinstance(outcome, Result) else {}
         for item, outcome in zip(items, outcomes, strict=True)
     ]
-    columns: dict[str, list[Any]] = {
-        name: [body.get(name) for body in bodies] for name, _ in _COLUMNS[kind]
-    }
+    columns: dict[str, list[Any]] = {}
+    for name, _ in _COLUMNS[kind]:
+        columns[name] = [body.get(name) for body in bodies]
     columns |= {
         "key": [item.key for item in items],
         "label": [item.label for item in items],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Literal
 
 from plait.cluster.executors.base import Host
@@ -75,14 +76,15 @@ class Replica:
 
     def enter(self, state: State) -> None:
         """Enter a state."""
-        self.state, self.since = state, self.now()
+        self.state = state
+        self.since = self.now()
         self.lane.enter(state)
 
-    def placed(self, info: WorkerInfo, *, shared: bool) -> None:
+    def begin_loading(self, info: WorkerInfo, *, shared: bool) -> None:
         """Its process runs and begins to load."""
         self.info = info
         self.shared = shared
-        self.lane.placed(self.handle.node.address)
+        self.lane.note_host(self.handle.node.address)
         self.enter("loading")
 
     def turn_to(self, queue: StageQueue) -> None:
@@ -93,7 +95,7 @@ class Replica:
         self.batch_s = 1.0
         self.records = 0
         self._order()
-        self.lane.placed(self.handle.node.address)
+        self.lane.note_host(self.handle.node.address)
         self.enter("loading")
 
     @property
@@ -112,7 +114,7 @@ class Replica:
         if not self.in_flight:
             self.last_heard = self.now()
         self.exclusive = batches[0].alone
-        self.lane.sent(batches)
+        self.lane.note_sent(batches)
         ref = self.handle.call("run_all", [self._items(batch) for batch in batches])
         self.in_flight[ref] = batches
         return ref
@@ -123,20 +125,20 @@ class Replica:
             return items
         return [i._replace(input=with_blobs(i.input, self._inline)) for i in items]
 
-    def received(self, batches: Sequence[Batch], receipts: Sequence[Receipt]) -> None:
+    def take_receipts(self, batches: Sequence[Batch], receipts: Sequence[Receipt]) -> None:
         """Note that it has answered a message, with a receipt for each batch it began."""
         self.last_heard = self.now()
         self.exclusive = False
         answered = list(zip(batches, receipts, strict=False))
         made = sum(len(batch.jobs) for batch, r in answered if r.status == "done")
         self.records += made
-        spans = [span for receipt in receipts for span in receipt.spans]
+        spans = list(chain.from_iterable(receipt.spans for receipt in receipts))
         if receipts[-1].status in UNUSABLE and all(s.phase != "compute" for s in spans):
             # It still computes, or never did.
-            self.lane.lost(batches, _count_jobs(batches))
+            self.lane.note_loss(batches, _count_jobs(batches))
             return
         unlike = (r.status for r in receipts if r.status != "done")
-        self.lane.received(
+        self.lane.note_answer(
             batches,
             spans,
             records=made,
@@ -149,9 +151,9 @@ class Replica:
         """Return the batches in flight, which it will never answer."""
         messages = list(self.in_flight.values())
         for batches in messages:
-            self.lane.lost(batches, _count_jobs(batches))
+            self.lane.note_loss(batches, _count_jobs(batches))
         self.in_flight.clear()
-        return [batch for batches in messages for batch in batches]
+        return list(chain.from_iterable(messages))
 
     @property
     def need(self) -> Resources:

@@ -197,28 +197,16 @@ def execute(
             raise RunInUse(f"{root} has changed since this command began; run it again")
         keep_sources(root, options.sources if options.makes else ())
         if shard is not None and known.get(RUN_DIGEST) != about[RUN_DIGEST]:
-            # All shards share it: the lock admits only those that write the same.
-            names = (TIMING, FAILURES, RECORDS)
-            former = {name: known[name] for name in names if name in known}
-            shared = {**about, **environment(), "started": now(), **former}
-            write_json(root / MANIFEST, shared | {"status": "started"})
-        path = own / (SHARD_FILE if shard else MANIFEST)
-        former = former_entries(path, (TIMING, FAILURES, RECORDS))
-        manifest = {} if shard else {**about, **of_shards(root)}
-        manifest |= environment() | {"started": now()} | former
-        write_json(path, manifest | {"status": "started"})
+            _write_shared_manifest(root, about, known)
+        manifest = _ManifestFile.begin(root, own, about, is_shard=shard is not None)
         work = _Work(
             plan, store, options, log, lock, journal, reading, Control(own), counted
         )
         try:
             makes = options.makes and shard is None and not options.remake
             results = current() if makes else None
-            settled = results is not None and results.is_complete()
-            if results is not None and settled:
-                work.totals = results.totals
-                work.usage = results.usage
-                if counted is not None:
-                    log.starting(counted.stages)
+            if results is not None and results.is_complete():
+                work.take(results)
             else:
                 work.finish(notes=notes)
         except (Exception, KeyboardInterrupt, SystemExit) as error:
@@ -226,29 +214,22 @@ def execute(
                 log.notice("stopped; run the same command again to continue")
             # A driver that took the run over writes its own, and the disk may be full.
             if not isinstance(error, RunInUse):
-                manifest[FAILURES] = log.all_failures(former.get(FAILURES))
+                manifest.note_failures(log)
                 with suppress(WriteError):
-                    write_json(path, manifest | {"status": "interrupted"})
+                    manifest.write("interrupted")
             raise
         status = "interrupted" if work.stopped_by else "finished"
+        # The trace is made of what is in its file then.
         journal.close(status)
-        manifest |= {
-            "finished": now(),
-            "counts": work.totals,
-            "usage": work.usage,
-            FAILURES: log.all_failures(former.get(FAILURES)),
-            RECORDS: former.get(RECORDS, {})
-            if settled
-            else _records(store, plan, former.get(RECORDS, {})),
-        }
-        earlier = manifest.get(TIMING, {})
+        manifest.note_work(work)
         seconds = time.monotonic() - began
+        earlier = manifest.entries.get(TIMING, {})
         if entry := timing(earlier, seconds, work.scheduling_s, log.ready):
-            manifest[TIMING] = entry
-        manifest |= {"status": status}
+            manifest.entries[TIMING] = entry
+        manifest.entries["status"] = status
         if shard is None:
-            manifest |= write_trace(root, log.notice)
-        write_json(path, manifest)
+            manifest.entries |= write_trace(root, log.notice)
+        manifest.write(status)
     return RunResult(
         work.totals,
         failed=work.totals["failed"] + work.totals["failed_scores"],
@@ -257,6 +238,62 @@ def execute(
         stopped_by=work.stopped_by,
         traced=journal.active,
     )
+
+
+_KEPT = (TIMING, FAILURES, RECORDS)
+"""Entries of the manifest that tell of earlier commands too."""
+
+
+def _write_shared_manifest(
+    root: AnyPath, about: Mapping[str, Any], known: Mapping[str, Any]
+) -> None:
+    """Write the manifest that all shards share, for `known` of an earlier run.
+
+    Any of them may: the lock admits only those that write the same.
+    """
+    kept = {name: known[name] for name in _KEPT if name in known}
+    entries = {**about, **environment(), "started": now(), **kept}
+    write_json(root / MANIFEST, entries | {"status": "started"})
+
+
+@dataclass
+class _ManifestFile:
+    """The manifest of a run, or what a shard's driver writes of its part."""
+
+    path: AnyPath
+    former: Mapping[str, Any]
+    """What it said of earlier commands."""
+    entries: dict[str, Any]
+
+    @classmethod
+    def begin(
+        cls, root: AnyPath, own: AnyPath, about: Mapping[str, Any], *, is_shard: bool
+    ) -> _ManifestFile:
+        """Write that a run has started; `own` is the folder of its driver."""
+        path = own / (SHARD_FILE if is_shard else MANIFEST)
+        former = former_entries(path, _KEPT)
+        entries = {} if is_shard else {**about, **of_shards(root)}
+        entries |= environment() | {"started": now()} | former
+        manifest = cls(path, former, entries)
+        manifest.write("started")
+        return manifest
+
+    def write(self, status: str) -> None:
+        """Write all entries."""
+        write_json(self.path, self.entries | {"status": status})
+
+    def note_failures(self, log: RunLog) -> None:
+        """Note the workers that failed, those of earlier commands too."""
+        self.entries[FAILURES] = log.all_failures(self.former.get(FAILURES))
+
+    def note_work(self, work: _Work) -> None:
+        """Note what a command has made and read back."""
+        self.entries |= {"finished": now(), "counts": work.totals, "usage": work.usage}
+        self.note_failures(work.watcher)
+        records = self.former.get(RECORDS, {})
+        if not work.settled:
+            records = _records(work.store, work.plan, records)
+        self.entries[RECORDS] = records
 
 
 def _records(store: Store, plan: Plan, former: Mapping[str, int]) -> dict[str, int]:
@@ -329,6 +366,16 @@ class _Work:
     stopped_by: int | None = None
     usage: Mapping[str, Any] = field(default_factory=dict)
     totals: Mapping[str, int] = field(default_factory=dict)
+    settled: bool = False
+    """Whether the results of an earlier command say all; no record was read then."""
+
+    def take(self, results: CurrentResults) -> None:
+        """Take what results say of a run that is complete."""
+        self.settled = True
+        self.totals = results.totals
+        self.usage = results.usage
+        if self.counted is not None:
+            self.watcher.starting(self.counted.stages)
 
     def finish(self, *, notes: bool) -> None:
         """Work until nothing is missing or damaged; StoreError when it never ends."""

@@ -83,7 +83,8 @@ class Scheduler(Engine):
         self.finished: Counter[str] = Counter()
         """Documents and pairs by outcome."""
         self._ranks = {s.digest: i for i, s in enumerate(plan.stages)}
-        self._feeders, self._final = plan.feeders, final_lookup(store)
+        self._feeders = plan.feeders
+        self._final = final_lookup(store)
         self._requests: Iterator[DocumentRequest | PlanItem]
         self._requests = chain(plan.requests(), plan.comparisons)
         self._more_walks = True
@@ -138,10 +139,12 @@ class Scheduler(Engine):
     def _stop_asking(self) -> list[Event]:
         """Judgements fail that wait for a judge whose replies cannot be read."""
         failure = Failure(_UNREAD, Fault.UNREAD)
-        unread = [(queue, queue.unread()) for queue in self._queues.values()]
-        for name in (queue.spec.name for queue, jobs in unread if jobs):
-            self._pool.notice(f"{name} is no longer asked: {_UNREAD}")
-        return [(queue, [(job, failure) for job in jobs]) for queue, jobs in unread]
+        events: list[Event] = []
+        for queue in self._queues.values():
+            if jobs := queue.unread():
+                self._pool.notice(f"{queue.spec.name} is no longer asked: {_UNREAD}")
+                events.append((queue, [(job, failure) for job in jobs]))
+        return events
 
     def _finish_in_flight(self) -> None:
         """Wait for batches in flight, for a limited time, and stop."""
@@ -159,7 +162,9 @@ class Scheduler(Engine):
     def _show(self) -> None:
         if self._now() - self._shown > _TURN_S:
             self._shown = self._now()
-            self._journal.queued({q.spec.name: q.pending for q in self._queues.values()})
+            self._journal.note_queues(
+                {q.spec.name: q.pending for q in self._queues.values()}
+            )
             self.on_turn(self.progress())
 
     # ----------------------------------------------------------------- live control
@@ -183,7 +188,7 @@ class Scheduler(Engine):
     def _resume(self) -> None:
         if self._paused_at is not None:
             for queue in self._queues.values():
-                queue.paused(self._now() - self._paused_at)
+                queue.note_pause(self._now() - self._paused_at)
             self._paused_at = None
 
     def _set_budget(self, ceiling: float) -> str:
@@ -267,7 +272,7 @@ class Scheduler(Engine):
         batches = len(workers) * queue.spec.placement.concurrency * _MESSAGES_AHEAD
         return queue.pending < batches * queue.limit * workers[-1].batches_a_message
 
-    def _ended(self, walker: Walker[Any], outcome: Outcome[Any]) -> None:
+    def _end_walk(self, walker: Walker[Any], outcome: Outcome[Any]) -> None:
         self._open -= 1
         if isinstance(outcome, Result):
             self.finished[outcome_name(outcome.value.subject)] += 1
@@ -373,7 +378,9 @@ def _state(queue: StageQueue, replicas: int, busy: bool, ready: int) -> str:
 
 def _probe_of(plan: Plan) -> list[tuple[str, str]]:
     """(path, digest) of one image file, to see which workers can read the data."""
-    for sample in (s for s in plan.samples if isinstance(s, Query)):
+    for sample in plan.samples:
+        if not isinstance(sample, Query):
+            continue
         answer = sample.reference.segments if sample.reference else ()
         for image in (*sample.question, *answer):
             if isinstance(image, Image) and image.data is None and image.place:

@@ -208,14 +208,15 @@ class StageQueue:
     def drain(self, chosen: Callable[[Job], bool] = lambda job: True) -> list[Job]:
         """The `chosen` ones of the waiting jobs, taken off the queue; by default all."""
         jobs = [entry[-1] for entry in self._heap]
-        jobs += [job for batch in self._retries for job in batch.jobs]
+        for batch in self._retries:
+            jobs += batch.jobs
         self._heap = [entry for entry in self._heap if not chosen(entry[-1])]
         heapq.heapify(self._heap)
         left = (replace(b, jobs=tuple(filterfalse(chosen, b.jobs))) for b in self._retries)
         self._retries = deque(batch for batch in left if batch.jobs)
         return list(filter(chosen, jobs))
 
-    def finished(self, records: int = 0, busy_s: float = 0.0) -> None:
+    def finish_batch(self, records: int = 0, busy_s: float = 0.0) -> None:
         """Note that a batch has come back and needs no further attempt.
 
         `busy_s` is how long its worker took for its `records`.
@@ -295,7 +296,7 @@ class StageQueue:
             return []
         return self.drain(lambda job: job.readable is not None)
 
-    def paused(self, seconds: float) -> None:
+    def note_pause(self, seconds: float) -> None:
         """Note for how long nothing was sent, which the rate leaves out."""
         if self.first_made_at is not None:
             self.first_made_at = min(self.now(), self.first_made_at + seconds)
@@ -305,7 +306,7 @@ class StageQueue:
         """Seconds since the first record was made, for a rate."""
         return self.now() - self.first_made_at if self.first_made_at else 0.0
 
-    def waited_s(self) -> float:
+    def seconds_waiting(self) -> float:
         """Seconds for which the stage has had work and no worker, from its first call."""
         now = self.now()
         if self.waiting_since is None:

@@ -18,6 +18,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -297,7 +298,8 @@ class _Fresh:
     def drop(self, stage: str, key: str) -> None:
         """Forget a record, if it is held."""
         former = self._rows.pop((stage, key), None)
-        self._bytes -= 0 if former is None else _size_of(former)
+        if former is not None:
+            self._bytes -= _size_of(former)
 
     def get(self, stage: str, place: RecordPlace) -> RecordRow | None:
         """Return the record at a place, where it is held."""
@@ -585,7 +587,7 @@ class Store:
         self.damage.setdefault(damage.part, damage)
         self._notice(f"{damage}. {what}")
 
-    def told(self, row: _Stored) -> tuple[dict[str, Any], dict[str, float]]:
+    def notes_and_usage(self, row: _Stored) -> tuple[dict[str, Any], dict[str, float]]:
         """`notes_of` and `usage_of`; nothing where they are damaged."""
         try:
             return notes_of(row), usage_of(row)
@@ -604,7 +606,7 @@ class Store:
 
     def check_all(self, specs: Iterable[StageSpec]) -> int:
         """Set aside what is damaged among all parts of `specs`; how many."""
-        parts = [part for spec in specs for part in self.parts(spec)]
+        parts = chain.from_iterable(map(self.parts, specs))
         return self.set_aside(str(p) for p in parts if check_part(p).damage is not None)
 
     def _set_aside(self, part: AnyPath) -> bool:
@@ -670,7 +672,7 @@ class Store:
         """Return the parts of `spec`, in all folders with its digest."""
         suffix = f"-{spec.digest[:12]}"
         folders = [f for f in stage_folders(self.root) if f.name.endswith(suffix)]
-        return sorted(part for folder in folders for part in parts_in(folder))
+        return sorted(chain.from_iterable(map(parts_in, folders)))
 
     def columns(self, spec: StageSpec, names: Sequence[str]) -> Iterator[dict[str, Any]]:
         """The named columns (and `key`) of every record that is not superseded."""

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -64,7 +65,8 @@ def check_part(part: AnyPath, *, images: bool = False) -> PartCheck:
         with reading(str(part)), local_copy(part) as copy:
             with suppress(DamagedPart):
                 keys = read_part(copy, ["key"]).column(0).to_pylist()
-                check.records, check.keys = len(keys), frozenset(keys)
+                check.records = len(keys)
+                check.keys = frozenset(keys)
             with open_part(copy) as parquet:
                 _check_groups(parquet, check, images)
             with copy.open("rb") as file:
@@ -164,7 +166,7 @@ class StageCheck:
     @property
     def undecodable(self) -> list[str]:
         """Keys of records whose bytes are intact but cannot be decoded as an image."""
-        return [key for check in self.checks for key in check.undecodable]
+        return list(chain.from_iterable(check.undecodable for check in self.checks))
 
     @property
     def lost(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import Any, Generic, TypeVar
 
 from plait.generators.base import Job, Outcome, Walk
@@ -112,11 +113,11 @@ def noting(
 ) -> Generator[list[Job], list[Outcome[Any]], Outcome[T]]:
     """The same walk, which adds the jobs of each of its steps to `steps`."""
 
-    def asked(jobs: list[Job]) -> list[Job]:
+    def note(jobs: list[Job]) -> list[Job]:
         steps.append(jobs)
         return jobs
 
-    return through(walk, asked)
+    return through(walk, note)
 
 
 def together(
@@ -127,6 +128,7 @@ def together(
         return [(yield from walks[0])]
     ended: dict[int, Outcome[Any]] = {}
     requests: dict[int, list[Job]] = {}
+    # None for a walk that has not begun, which is sent nothing.
     answers: dict[int, list[Outcome[Any]] | None] = dict.fromkeys(range(len(walks)))
     while len(ended) < len(walks):
         for i, answer in answers.items():
@@ -138,6 +140,6 @@ def together(
                 requests.pop(i, None)
         answers = {}
         if requests:
-            sent = iter((yield [job for jobs in requests.values() for job in jobs]))
-            answers = {i: [next(sent) for _ in jobs] for i, jobs in requests.items()}
+            outcomes = iter((yield list(chain.from_iterable(requests.values()))))
+            answers = {i: list(islice(outcomes, len(jobs))) for i, jobs in requests.items()}
     return [ended[i] for i in range(len(walks))]

@@ -447,7 +447,7 @@ class Worker:
         given = [value for _, value in inputs]
         call = _TimedCall(self.spec, self._stage, given, spans, self._tell)
         if self._server is not None:
-            return self._asked(call, self._server)
+            return self._ask_server(call, self._server)
         if getattr(self._stage, "concurrent", False):
             return call(), call.busy_s
         call.meter = self._meter  # batches that overlap cannot tell their shares
@@ -458,7 +458,7 @@ class Worker:
             raise _OverdueBatch(f"took longer than {limit:g} s")
         return future.result(), call.busy_s
 
-    def _asked(
+    def _ask_server(
         self, call: _TimedCall, server: ServerProcess
     ) -> tuple[list[Outcome[Any]], float]:
         """As `_run_stage`, of a stage that asks its own server; `_ServerEnded`.

@@ -179,7 +179,7 @@ class WorkerPool:
         """Start one more worker of a stage."""
         queue.waiting_since = None
         host = next(n for n in self.nodes if n.id == node)
-        given = self._given(queue.spec, host)
+        given = self._arguments_of(queue.spec, host)
         handle = self.executor.start(queue.spec.placement, host, given)
         replica = Replica(queue, handle, self.now, self._journal)
         if self._free is not None:
@@ -214,7 +214,7 @@ class WorkerPool:
     ) -> None:
         self._refs[replica.handle.call(method, *args, control=control)] = replica
 
-    def _given(self, spec: StageSpec, node: Node) -> tuple[Any, ...]:
+    def _arguments_of(self, spec: StageSpec, node: Node) -> tuple[Any, ...]:
         know(spec.secrets)
         secrets = {name: os.environ[name] for name in spec.secrets if name in os.environ}
         # Only stages behind an endpoint have ceilings, and only those read parts again.
@@ -324,7 +324,7 @@ class WorkerPool:
         # Last, because batches that a dying worker had finished must not run again.
         for replica, cause in lost:
             if replica in self.replicas:
-                self._lost(replica, cause)
+                self._on_lost(replica, cause)
         # And what no reply brings: deaths, silence and limits of time.
         events += self._attribute_deaths()
         if self.now() - self._checked_at >= _CHECKED_EVERY_S:
@@ -339,14 +339,14 @@ class WorkerPool:
         if replica.state == "starting":
             self._on_placed(replica, value)
         elif replica.state == "loading":
-            return self._loaded(replica, value)
+            return self._on_loaded(replica, value)
         elif replica.state == "stopping":
             self._end(replica)
         return []
 
     def _on_placed(self, replica: Replica, info: WorkerInfo) -> None:
         token = self.root / TOKEN_FOLDER / (info.token or "-")
-        replica.placed(info, shared=info.token is not None and token.exists())
+        replica.begin_loading(info, shared=info.token is not None and token.exists())
         token.unlink(missing_ok=True)
         if not (replica.shared or self.executor.fixed):
             node = replica.handle.node.address
@@ -356,7 +356,7 @@ class WorkerPool:
         replica.queue.unplaced = 0
         self._ask(replica, "load", replica.shared)
 
-    def _loaded(self, replica: Replica, error: str | None) -> list[Event]:
+    def _on_loaded(self, replica: Replica, error: str | None) -> list[Event]:
         if error is not None:
             self.stop(replica)
             return self._never_ready(replica, error)
@@ -390,7 +390,7 @@ class WorkerPool:
     ) -> list[Event]:
         queue = replica.queue
         busy_s = (self.now() - replica.last_heard) / len(receipts)
-        replica.received(batches, receipts)
+        replica.take_receipts(batches, receipts)
         self._roomy[replica] = None
         self.released = self.released or replica.idle
         for batch in batches[len(receipts) :]:  # which it did not begin
@@ -399,7 +399,7 @@ class WorkerPool:
         for batch, receipt in zip(batches, receipts, strict=False):
             match receipt.status:
                 case "done":
-                    queue.finished(len(batch.jobs), busy_s)
+                    queue.finish_batch(len(batch.jobs), busy_s)
                     replica.batch_s = receipt.took_s
                     events.append((queue, receipt))
                 case "raised":
@@ -429,7 +429,7 @@ class WorkerPool:
 
     # --------------------------------------------------------------------- deaths
 
-    def _lost(self, replica: Replica, error: HostLost) -> None:
+    def _on_lost(self, replica: Replica, error: HostLost) -> None:
         """A worker has ended: because of what it did, or because its node is gone."""
         replica.handle.kill()
         batches = self._withdraw(replica)
@@ -452,7 +452,7 @@ class WorkerPool:
         waiting = self._deaths
         self._deaths = []
         for death in waiting:
-            outlived = self._outlived(death)
+            outlived = self._has_outlived(death)
             if outlived is None:
                 self._deaths.append(death)
             elif outlived:
@@ -462,7 +462,7 @@ class WorkerPool:
                 self._give_back(death.replica, "the node is gone", death.batches)
         return events
 
-    def _outlived(self, death: _Death) -> bool | None:
+    def _has_outlived(self, death: _Death) -> bool | None:
         """Return whether the worker's node lives on; None while that is not known."""
         if not any(n.id == death.node.id for n in self.nodes):
             return False
@@ -547,10 +547,10 @@ class WorkerPool:
     ) -> FailedJobs:
         """Count a death against the batches in flight; the jobs that fail because of it."""
         certain = len(batches) == 1
-        deaths = (
-            queue.worker_died(b, reason, certain=certain, fault=fault) for b in batches
-        )
-        return [failed for death in deaths for failed in death]
+        failed: FailedJobs = []
+        for batch in batches:
+            failed += queue.worker_died(batch, reason, certain=certain, fault=fault)
+        return failed
 
     def _withdraw(self, replica: Replica) -> list[Batch]:
         """Stop waiting for a worker; the batches it had in flight."""

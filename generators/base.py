@@ -17,7 +17,13 @@ from functools import cached_property, lru_cache
 from types import ModuleType
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from plait.generators.document import Candidate, Embedding, ImageRequest, Request
+from plait.generators.document import (
+    Candidate,
+    Embedding,
+    ImageRequest,
+    Request,
+    content_of_turns,
+)
 from plait.generators.errors import UsageError
 from plait.generators.extras import Extra
 from plait.generators.files import safe_name
@@ -420,8 +426,8 @@ class Job:
         """A rough length of the input in characters, to batch inputs of like length."""
         if not isinstance(self.input, Request):
             return 0
-        texts = (s for t in self.input.turns for s in t.content)
-        return sum(len(getattr(s, "text", "")) or 2000 for s in texts)
+        content = content_of_turns(self.input.turns)
+        return sum(len(getattr(s, "text", "")) or 2000 for s in content)
 
 
 @lru_cache(maxsize=64)

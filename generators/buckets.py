@@ -326,7 +326,9 @@ class ObjectReader(io.RawIOBase):
     """
 
     def __init__(self, path: BucketPath) -> None:
-        self._path, self._size, self._at = path, path.stat().st_size, 0
+        self._path = path
+        self._size = path.stat().st_size
+        self._at = 0
         start = max(0, self._size - _TAIL_BYTES)
         self._tail = self._last = start, self._range(start, self._size)
 
@@ -359,7 +361,9 @@ class ObjectReader(io.RawIOBase):
             if first <= start and end <= first + len(block):
                 break
         else:
-            first, block = self._last = start, self._range(start, end)
+            first = start
+            block = self._range(start, end)
+            self._last = first, block
         self._at = max(start, end)
         return block[start - first : end - first]
 

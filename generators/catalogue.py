@@ -123,9 +123,16 @@ class _Entries(NamedTuple):
     by_name: dict[str, Entry]
     by_prefix: dict[str, Entry]
 
+    def add(self, entry: Entry) -> None:
+        """Add an entry by its prefix, else by the name that it is."""
+        if entry.prefix is None:
+            self.by_name[entry.form] = entry
+        else:
+            self.by_prefix[entry.prefix] = entry
+
 
 @cache
-def _declared() -> Mapping[Named, _Entries]:
+def _declarations() -> Mapping[Named, _Entries]:
     """Return what the rooms' files declare, in their order."""
     found = {kind: _Entries({}, {}) for kind in Named}
     for room in ROOMS:
@@ -133,12 +140,7 @@ def _declared() -> Mapping[Named, _Entries]:
         for kind_name, tables in tomllib.loads(file.read_text(encoding="utf-8")).items():
             kind = Named[kind_name.upper()]
             for form, table in tables.items():
-                entry = Entry.of(kind, form, **table)
-                own = found[kind]
-                if entry.prefix is None:
-                    own.by_name[form] = entry
-                else:
-                    own.by_prefix[entry.prefix] = entry
+                found[kind].add(Entry.of(kind, form, **table))
     return found
 
 
@@ -147,7 +149,7 @@ def _drawing() -> Mapping[str, Entry]:
     """Return the named text-to-image models, by the tables of their designs."""
     from plait.generators.diffusion.designs import DESIGNS
 
-    usual = _declared()[Named.T2I].by_prefix["diffusers"].target
+    usual = _declarations()[Named.T2I].by_prefix["diffusers"].target
     found = {}
     for design in DESIGNS.values():
         if design.preset is not None:
@@ -167,18 +169,22 @@ def _drawing() -> Mapping[str, Entry]:
 
 def by_name(kind: Named) -> Mapping[str, Entry]:
     """Return the entries of a kind that are names themselves."""
-    return _drawing() if kind is Named.T2I else _declared()[kind].by_name
+    return _drawing() if kind is Named.T2I else _declarations()[kind].by_name
 
 
 def by_prefix(kind: Named) -> Mapping[str, Entry]:
     """Return the entries of a kind by their prefix."""
-    return _declared()[kind].by_prefix
+    return _declarations()[kind].by_prefix
 
 
 def entries(*kinds: Named) -> list[Entry]:
     """Return all entries of these kinds, names before prefixes."""
-    every = [entry for kind in kinds for entry in by_name(kind).values()]
-    return every + [entry for kind in kinds for entry in by_prefix(kind).values()]
+    found: list[Entry] = []
+    for kind in kinds:
+        found += by_name(kind).values()
+    for kind in kinds:
+        found += by_prefix(kind).values()
+    return found
 
 
 def find(name: str, *kinds: Named) -> Match | None:
@@ -194,7 +200,10 @@ def find(name: str, *kinds: Named) -> Match | None:
 
 def forms(*kinds: Named) -> list[str]:
     """Return the forms of all prefixes of these kinds, for help and errors."""
-    return [entry.form for kind in kinds for entry in by_prefix(kind).values()]
+    found: list[str] = []
+    for kind in kinds:
+        found += [entry.form for entry in by_prefix(kind).values()]
+    return found
 
 
 def valid_names(*kinds: Named) -> list[str]:
@@ -204,7 +213,7 @@ def valid_names(*kinds: Named) -> list[str]:
 
 def known_prefixes() -> list[str]:
     """Return all prefixes of all kinds."""
-    return sorted({prefix for kind in Named for prefix in by_prefix(kind)})
+    return sorted(set[str]().union(*map(by_prefix, Named)))
 
 
 def has_prefix(name: str, *kinds: Named) -> bool:

@@ -7,7 +7,15 @@ from string import Formatter
 from typing import TypeVar
 
 from plait.generators.base import Failure, Fault, Outcome, Skip
-from plait.generators.document import Content, Image, ImageRequest, Request, Text, Turn
+from plait.generators.document import (
+    Content,
+    Image,
+    ImageRequest,
+    Request,
+    Text,
+    Turn,
+    content_of_turns,
+)
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -42,7 +50,8 @@ def fill(template: str, fields: Mapping[str, Content]) -> Content:
     segments: list[Text | Image] = []
     for literal, name, _, _ in Formatter().parse(template):
         segments.append(Text(literal))
-        segments += fields[name] if name is not None else ()
+        if name is not None:
+            segments += fields[name]
     return join_texts(segments)
 
 
@@ -54,8 +63,7 @@ def follow_up(turns: Sequence[Turn], reply: str, text: str) -> tuple[Turn, ...]:
 
 def unanswerable(request: Request, sampled: bool) -> Failure | None:
     """Return the failure of a request without content, or of one that cannot be sampled."""
-    content = (s for turn in request.turns for s in turn.content)
-    return failure_without_seed(request, sampled) or empty(content)
+    return failure_without_seed(request, sampled) or empty(content_of_turns(request.turns))
 
 
 def failure_without_seed(request: Request, sampled: bool) -> Failure | None:

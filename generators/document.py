@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from functools import cache, partial
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from typing import Any, Literal, Self, TypeVar
 
 from plait.generators.thoughts import Reply, holds_thought, separate
@@ -175,7 +175,7 @@ class Document:
     @classmethod
     def of(cls, answers: Sequence[Content]) -> "Document":
         """Return the answers to the turns of a talk; one alone is a plain document."""
-        segments = tuple(s for answer in answers for s in answer)
+        segments = tuple(chain.from_iterable(answers))
         ends = tuple(accumulate(map(len, answers)))
         return cls(segments, ends if len(ends) > 1 else ())
 
@@ -215,6 +215,12 @@ class Turn:
     content: Content
 
 
+def content_of_turns(turns: Iterable[Turn]) -> Iterator[Text | Image]:
+    """Yield the texts and images of all turns, in order."""
+    for turn in turns:
+        yield from turn.content
+
+
 @_pickle_as_call
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -237,7 +243,7 @@ class Request:
     @property
     def images(self) -> tuple[Image, ...]:
         """All images of the conversation, in order."""
-        return tuple(s for t in self.turns for s in t.content if isinstance(s, Image))
+        return tuple(s for s in content_of_turns(self.turns) if isinstance(s, Image))
 
 
 @_pickle_as_call
@@ -293,7 +299,8 @@ class Query:
         openings: list[tuple[Turn, ...]] = []
         turns: tuple[Turn, ...] = ()
         for turn in self.turns:
-            turns += () if turn.role == "assistant" else (turn,)
+            if turn.role != "assistant":
+                turns = (*turns, turn)
             if turn.role == "user":
                 openings.append(turns)
                 turns = ()
@@ -302,13 +309,13 @@ class Query:
     @property
     def images(self) -> tuple[Image, ...]:
         """The images of the conversation, then those of the ground truth."""
-        asked = tuple(s for t in self.turns for s in t.content if isinstance(s, Image))
+        asked = tuple(s for s in content_of_turns(self.turns) if isinstance(s, Image))
         return asked if self.reference is None else (*asked, *self.reference.images)
 
     @property
     def question(self) -> Content:
         """The content of all user turns, in order."""
-        return tuple(s for t in self.turns if t.role == "user" for s in t.content)
+        return tuple(content_of_turns(t for t in self.turns if t.role == "user"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

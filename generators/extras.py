@@ -46,7 +46,16 @@ MODULES: Mapping[Extra, tuple[str, ...]] = {
     "trackio": ("trackio",),
 }
 """Modules that come with the extras of plait (pyproject.toml)."""
-_EXTRAS = {module: extra for extra, modules in MODULES.items() for module in modules}
+
+
+def _extra_of_modules() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for extra, modules in MODULES.items():
+        found |= dict.fromkeys(modules, extra)
+    return found
+
+
+_EXTRAS = _extra_of_modules()
 _PACKAGES = {"json_repair": "json-repair", "pandas": "pandas", "polars": "polars"}
 """Packages that no extra has."""
 _MOST_NAMED = 3

@@ -88,7 +88,7 @@ def part_overrides(
     fields = {name: type(s).model_fields for name, s in stages.items()}
     for key in shared:
         if not any(key in known for known in fields.values()):
-            valid = {f for known in fields.values() for f in known} | set(stages)
+            valid = set(stages).union(*fields.values())
             raise unknown(f"key in {where}", key, valid)
     parts = {}
     for name in stages:

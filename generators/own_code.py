@@ -10,7 +10,7 @@ import importlib
 import inspect
 import re
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import FunctionType, MappingProxyType, ModuleType
@@ -316,12 +316,12 @@ def _refuse_other_arguments(own: OwnCode, settings: Mapping[str, Any]) -> None:
     for name in settings:
         if not takes(own.code, name):
             raise unknown(f"setting of {where}", name, named)
-    needed: Sequence[str] = [
-        n
-        for n, p in named.items()
-        if p.default is p.empty and p.kind not in _UNBOUND and n != "weights"
-    ]
-    if missing := [name for name in needed if name not in settings]:
+    missing: list[str] = []
+    for name, parameter in named.items():
+        needed = parameter.default is parameter.empty and parameter.kind not in _UNBOUND
+        if needed and name != "weights" and name not in settings:
+            missing.append(name)
+    if missing:
         raise UsageError(
             f"{where} needs {', '.join(missing)}: give it as a setting, as in "
             f'models."{own.name}".{missing[0]} = ...'

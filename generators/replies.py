@@ -49,7 +49,8 @@ def statements_of(reply: str, name: str, *others: str) -> list[Any]:
     for each in found:
         own = list(_under(each.content, keys))
         values += own
-        told += own if each.told else []
+        if each.told:
+            told += own
     if not found and not rest:
         told = values = list(_under(_lines(reply), keys))
     meant = [value for value in values if not _is_form(value)]
@@ -96,7 +97,9 @@ def as_bool(value: Any) -> bool | None:
     if isinstance(value, int | float):
         return bool(value) if value in (0, 1) else None
     word = _word(value)
-    return True if word in _YES else False if word in _NO else None
+    if word in _YES:
+        return True
+    return False if word in _NO else None
 
 
 def is_unsure(value: Any) -> bool:
@@ -305,7 +308,7 @@ class _Reader:
             return self.within("}")
         if mark == "[":
             return self.within("]")
-        return self.quoted(end) if mark in _QUOTED and mark else self.word()
+        return self.quotation(end) if mark in _QUOTED and mark else self.word()
 
     def within(self, end: str) -> Any:
         """Read an object or a list."""
@@ -364,7 +367,7 @@ class _Reader:
         if mark not in ("}", "]") and not next_line and not self.is_over():
             raise _Broken
 
-    def quoted(self, end: str) -> str:
+    def quotation(self, end: str) -> str:
         """Read a text, which may hold its own quotation marks.
 
         It ends at the first that what may follow a value follows.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -95,7 +96,7 @@ def continue_turns(
     if not feed_images:
         so_far = tuple(s for s in so_far if isinstance(s, Text))
     if gap:
-        so_far = tuple(s for segment in so_far for s in (Text(gap), segment))
+        so_far = tuple(chain.from_iterable((Text(gap), segment) for segment in so_far))
     if continuation == "answer" or not rest:
         return rest, so_far
     question = rest.pop()

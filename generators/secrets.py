@@ -82,11 +82,14 @@ def without_keys(text: str) -> str:
 def without_keys_in(outcomes: Sequence[Outcome[Any]]) -> list[Outcome[Any]]:
     """Return the outcomes of a stage as they may be stored and printed."""
     keys = _known_keys()
-    kept = [replace_parts(o, str, lambda text: _replace_keys(text, keys)) for o in outcomes]
-    return [
-        replace(o, reason=without_keys(o.reason)) if isinstance(o, Failure) else o
-        for o in kept
-    ]
+    kept: list[Outcome[Any]] = []
+    for outcome in outcomes:
+        plain = replace_parts(outcome, str, lambda text: _replace_keys(text, keys))
+        if isinstance(plain, Failure):
+            # Servers show keys in their errors, with stars for a part of them.
+            plain = replace(plain, reason=without_keys(plain.reason))
+        kept.append(plain)
+    return kept
 
 
 def print_error(error: BaseException) -> None:

@@ -74,7 +74,7 @@ class StageSettings(BaseModel):
             )
         return num_gpus
 
-    def keyed(self, weights: Weights) -> dict[str, Any]:
+    def key_fields(self, weights: Weights) -> dict[str, Any]:
         """Return the fields that enter the key, in plain JSON form."""
         return {k: v for k, v in self.model_dump(mode="json").items() if _is_keyed(self, k)}
 
@@ -132,7 +132,7 @@ class StageSettings(BaseModel):
             superseded=self.former_faults(),
             identity=self.identity(weights),
             weights=weights,
-            settings=self.keyed(weights),
+            settings=self.key_fields(weights),
             options=self.options(weights) | {"weights": weights},
             seeded=self.is_seeded(),
             placement=self.placement(weights, gpu_gib),
@@ -193,9 +193,9 @@ class ModelSettings(StageSettings):
         """Return the device memory of each record of a batch besides the weights."""
         return 0.0
 
-    def keyed(self, weights: Weights) -> dict[str, Any]:
+    def key_fields(self, weights: Weights) -> dict[str, Any]:
         """Return the fields that enter the key; tiny weights are always float32."""
-        settings = super().keyed(weights)
+        settings = super().key_fields(weights)
         return settings | {"dtype": "float32"} if weights == "tiny" else settings
 
     def identity(self, weights: Weights) -> str:

@@ -51,7 +51,8 @@ def place_of_class(cls: type) -> str:
     if code is not None and code.co_filename != "<string>":  # as a dataclass's is
         return place_of_function(written)
     try:
-        file, (_, line) = inspect.getfile(cls), inspect.getsourcelines(cls)
+        file = inspect.getfile(cls)
+        _, line = inspect.getsourcelines(cls)
     except (OSError, TypeError):
         return place_of(cls)
     return f"{file_shown(file)}:{line}"
@@ -123,7 +124,8 @@ def function_digest(function: types.FunctionType) -> str | None:
         for name, value in _read_by(own, tree).items():
             if inspect.isfunction(value) or isinstance(value, type):
                 same = value.__module__ == function.__module__
-                left += [value] if same and "<lambda>" not in value.__qualname__ else []
+                if same and "<lambda>" not in value.__qualname__:
+                    left.append(value)
             elif is_plain(value) and not _looks_like_key(value):
                 values[f"{own.__qualname__} {name}"] = value
     return digest(trees, values)
@@ -141,8 +143,10 @@ def _read_by(own: type | types.FunctionType, tree: ast.Module) -> dict[str, Any]
         except ValueError:  # a name of an enclosing function that has no value yet
             continue
         read |= {**outside.globals, **outside.nonlocals}
-    counted = (n.names for n in ast.walk(tree) if isinstance(n, ast.Global | ast.Nonlocal))
-    written = {name for names in counted for name in names}
+    written = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Global | ast.Nonlocal):
+            written.update(node.names)
     return {name: value for name, value in read.items() if name not in written}
 
 

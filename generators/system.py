@@ -20,6 +20,7 @@ from plait.generators.document import (
     Request,
     Text,
     Turn,
+    content_of_turns,
 )
 from plait.generators.keys import derived_seed, digest
 
@@ -254,7 +255,7 @@ class _Walker:
             if not isinstance(drafted, Result):
                 return drafted
             self.drafts += 1
-            draft = self._seeded(drafted.value, sample)
+            draft = self._compose(drafted.value, sample)
             if lost := _failure_of_lost_images(drafted.value, draft):
                 return lost
             images = yield from self._images(draft, sample, written)
@@ -290,7 +291,7 @@ class _Walker:
         modality: Literal["text"] | None = "text" if textual else None
         return Request(turns, seed, modality, self.repetition.max_tokens)
 
-    def _seeded(self, draft: Draft, sample: Query) -> Draft:
+    def _compose(self, draft: Draft, sample: Query) -> Draft:
         """Return the composed draft; each request has the seed of its position."""
         composed = self.system.compose(draft, sample)
         if not composed.requests:
@@ -317,7 +318,7 @@ class _Walker:
         if system.render is None:
             return Failure(f"system {system.name!r} asks for images but renders none")
         if system.input_images:
-            content = (*(s for t in sample.turns for s in t.content), *written)
+            content = (*content_of_turns(sample.turns), *written)
             earlier = [s for s in content if isinstance(s, Image)]
             return (yield from self._in_turn(requests, sample.id, earlier))
         drawn = yield from self._draw(requests, sample.id)

@@ -215,8 +215,10 @@ def is_mark(token: str) -> bool:
 
     Such tokens must not be dropped from a text before `separate` has read it.
     """
-    patterns = (p for marks in _FAMILIES for p in (marks.opening, marks.closing))
-    return any(p.fullmatch(token) for p in (_PARTS, *patterns))
+    patterns = [_PARTS]
+    for marks in _FAMILIES:
+        patterns += [marks.opening, marks.closing]
+    return any(pattern.fullmatch(token) for pattern in patterns)
 
 
 _HARMONY_END = re.compile(r"<\|(?:return|end)\|>\s*\Z")

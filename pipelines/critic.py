@@ -101,7 +101,7 @@ class Try:
         """None where nothing was drawn."""
         return self.drawn.value if isinstance(self.drawn, Result) else None
 
-    def noted(self, image: int, number: int, kept: bool) -> dict[str, Any]:
+    def notes(self, image: int, number: int, kept: bool) -> dict[str, Any]:
         """Return it as plain data, with what the records of both stages say they used."""
         about = {
             "image": image,
@@ -150,12 +150,13 @@ class CriticReview:
         places = [[Try(*pair)] for pair in zip(requests, drawn, strict=True)]
         waiting = places
         while waiting:
-            asked = [self._asked(tries, critic.seeded) for tries in waiting]
+            asked = [self._question(tries, critic.seeded) for tries in waiting]
             outcomes = yield [Job(critic, one, label) for one in asked]
             if open_ := _open(outcomes):
                 return open_
             for tries, outcome in zip(waiting, outcomes, strict=True):
-                tries[-1].look, tries[-1].verdict = outcome, self._verdict(outcome)
+                tries[-1].look = outcome
+                tries[-1].verdict = self._verdict(outcome)
             waiting = [tries for tries in waiting if self._falls_short(tries)]
             again = [self._again(tries) for tries in waiting]
             drawings = (yield from draw(again)) if again else []
@@ -165,23 +166,24 @@ class CriticReview:
                 tries.append(Try(request, outcome))
             waiting = [tries for tries in waiting if tries[-1].image]
         kept = [max(tries, key=_rank) for tries in places]
-        notes = [
-            tried.noted(image, number, tried is best)
-            for image, (tries, best) in enumerate(zip(places, kept, strict=True), start=1)
-            for number, tried in enumerate(tries, start=1)
-        ]
+        notes = []
+        for image, (tries, best) in enumerate(zip(places, kept, strict=True), start=1):
+            for number, tried in enumerate(tries, start=1):
+                notes.append(tried.notes(image, number, tried is best))
         images = tuple(best.image for best in kept if best.image)
         return Result(images, notes={TRIES: notes})
 
-    def _asked(self, tries: Sequence[Try], seeded: bool) -> StageInput:
+    def _question(self, tries: Sequence[Try], seeded: bool) -> StageInput:
+        """Return what the critic is asked about the last of an image's tries.
+
+        The image is to show what the first prompt asked for, however later ones word it.
+        """
         wanted = tries[0].request.prompt
         last = tries[-1]
         shown = (last.image,) if last.image else ()
         if self.manner == "probability":
-            question, answer = (
-                wording.replace("{}", wanted or "")
-                for wording in (self.settings.question, self.settings.answer)
-            )
+            question = self.settings.question.replace("{}", wanted or "")
+            answer = self.settings.answer.replace("{}", wanted or "")
             return Candidate(Document(shown), (Text(question),), answers=(answer,))
         text = Text(INSTRUCTION.format(prompt=last.request.prompt, wanted=wanted))
         turn = Turn("user", (*shown, text))

@@ -115,10 +115,10 @@ class GlmImagePrior:
         """Return one payload per request; one whose codes are no whole image fails."""
         read = [_read(request, self.settings) for request in inputs]
         # The processor takes prompts with equally many images.
-        return answer_all(read, _by(lambda one: len(one.images), self._written))
+        return answer_all(read, _by(lambda one: len(one.images), self._write))
 
     @torch.inference_mode()
-    def _written(self, read: Sequence[_Read]) -> list[Outcome[Payload]]:
+    def _write(self, read: Sequence[_Read]) -> list[Outcome[Payload]]:
         inputs = self._encode(read)
         sources = len(read[0].images)
         grids = inputs["image_grid_thw"].view(len(read), -1, 3)
@@ -129,7 +129,7 @@ class GlmImagePrior:
         tracks = [TextTrack(limit) for _ in read]
         choose = _Sampling(self._model.generation_config, [one.seed for one in read])
         chosen = ChosenTokens(choose, tracks, self._ends)
-        seen = self._seen(inputs, grids[:, :sources])
+        seen = self._encode_images(inputs, grids[:, :sources])
         with quiet():
             self._model.generate(
                 **inputs,
@@ -161,7 +161,7 @@ class GlmImagePrior:
             )
         return inputs.to(self._model.device)
 
-    def _seen(self, inputs: Any, grids: Tensor) -> list[dict[str, Tensor]]:
+    def _encode_images(self, inputs: Any, grids: Tensor) -> list[dict[str, Tensor]]:
         """Return the codes of each record's images; `grids` are (records, images, 3)."""
         if not grids.numel():
             return [{} for _ in grids]
@@ -173,10 +173,11 @@ class GlmImagePrior:
         doubled = [_double(own, grid) for own, grid in zip(codes, flat, strict=True)]
         each = grids.shape[1]
         scale = torch.tensor([1, 2, 2], device=grids.device)
-        rows = range(len(grids))
-        joined = [torch.cat(doubled[row * each : (row + 1) * each]) for row in rows]
-        values = ((joined[row], grids[row] * scale) for row in rows)
-        return [dict(zip(_SEEN, pair, strict=True)) for pair in values]
+        records: list[dict[str, Tensor]] = []
+        for row, grid in enumerate(grids):
+            own = torch.cat(doubled[row * each : (row + 1) * each])
+            records.append(dict(zip(_SEEN, (own, grid * scale), strict=True)))
+        return records
 
     def _pack(
         self,
@@ -308,8 +309,10 @@ class GlmImageDecoder:
         return _Coded(read, conditions, tuple(len(text.encode()) for text in quoted))
 
     def _draw(self, coded: Sequence[_Coded]) -> list[Outcome[Drawing]]:
-        names = coded[0].conditions
-        batch: dict[str, Any] = {n: [one.conditions[n] for one in coded] for n in names}
+        names = coded[0].conditions.keys()
+        batch: dict[str, Any] = {}
+        for name in names:
+            batch[name] = [one.conditions[name] for one in coded]
         batch[_CODES] = torch.stack(batch[_CODES])
         outcomes = self.drawer(batch, [one.read.seed for one in coded])
         pairs = zip(outcomes, coded, strict=True)

@@ -113,9 +113,9 @@ class GlmImagePriorSettings(ModelSettings):
     prompt_prefix: str = ""
     """Put before every prompt, verbatim."""
 
-    def keyed(self, weights: Weights) -> dict[str, Any]:
+    def key_fields(self, weights: Weights) -> dict[str, Any]:
         """Return the fields that enter the key; tiny weights write small images."""
-        settings = super().keyed(weights)
+        settings = super().key_fields(weights)
         if weights != "tiny":
             return settings
         sides = {n: min(settings[n], TINY_SIDE) for n in ("height", "width")}

@@ -98,19 +98,25 @@ def parts_of(name: str) -> SystemName:
     Model names may contain `@` and `+`: only a known protocol ends a name, and only what
     may be a text-to-image model follows a `+`.
     """
-    pair, at, tail = name.rpartition("@")
-    pair, rule = (pair, tail) if at and tail in PROTOCOLS else (name, None)
-    before, at, critic = name.rpartition(f"@{CRITIC}=")
-    if at and critic:
-        pair = before
-        rule = f"{CRITIC}={critic}"
-    for place in (i for i in reversed(range(len(pair))) if pair[i] == "+"):
-        if _may_draw(pair[place + 1 :]):
+    pair, rule = _split_protocol(name)
+    for place in reversed(range(len(pair))):
+        if pair[place] == "+" and _may_draw(pair[place + 1 :]):
             return SystemName(pair[:place], pair[place + 1 :], rule)
     lvlm, plus, t2i = pair.rpartition("+")
     if plus and not has_prefix(pair, Named.LVLM, *SYSTEMS):
         return SystemName(lvlm, t2i, rule)
     return SystemName(pair, None, rule)
+
+
+def _split_protocol(name: str) -> tuple[str, str | None]:
+    """Return a name without the protocol at its end, and the protocol with its critic."""
+    pair, at, critic = name.rpartition(f"@{CRITIC}=")
+    if at and critic:
+        return pair, f"{CRITIC}={critic}"
+    pair, at, rule = name.rpartition("@")
+    if at and rule in PROTOCOLS:
+        return pair, rule
+    return name, None
 
 
 def _may_draw(name: str) -> bool:

@@ -139,9 +139,9 @@ class BertScoreSettings(SmallModelSettings):
         """The layer whose states are compared."""
         return self.layer or LAYERS[self.model]
 
-    def keyed(self, weights: Weights) -> dict[str, Any]:
+    def key_fields(self, weights: Weights) -> dict[str, Any]:
         """As for every model, with the layer made explicit."""
-        return super().keyed(weights) | {"layer": self.reads}
+        return super().key_fields(weights) | {"layer": self.reads}
 
     def _work(self) -> Work:
         """Two texts as long as most answers meet the layers, most of the parameters."""

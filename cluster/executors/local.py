@@ -129,7 +129,10 @@ class ThreadHost:
         if not self._ended:
             self._ended = True
             busy = self._worker.batches
-            self._lane.abandon() if busy else in_background(self._worker.unload)
+            if busy:
+                self._lane.abandon()
+            else:
+                in_background(self._worker.unload)
 
 
 class LocalExecutor(Executor):
@@ -142,7 +145,8 @@ class LocalExecutor(Executor):
             has_gpu = any(Path("/dev").glob("nvidia[0-9]*"))
             memory = float(psutil.virtual_memory().total)
             total = Resources(float(os.cpu_count() or 1), float(has_gpu), memory)
-        self._node, self._lane = Node("local", total, "127.0.0.1"), Lane()
+        self._node = Node("local", total, "127.0.0.1")
+        self._lane = Lane()
 
     def nodes(self) -> list[Node]:
         """This machine."""

@@ -221,16 +221,14 @@ class RayExecutor(Executor):
 
 
 def _living_nodes() -> list[Node]:
-    return [
-        Node(
-            about["NodeID"],
-            Resources(*(about["Resources"].get(n, 0.0) for n in ("CPU", "GPU", "memory"))),
-            about["NodeManagerAddress"],
-            about["NodeManagerPort"],
-        )
-        for about in ray.nodes()
-        if about["Alive"]
-    ]
+    return [_node_of(about) for about in ray.nodes() if about["Alive"]]
+
+
+def _node_of(about: Mapping[str, Any]) -> Node:
+    has = about["Resources"]
+    total = Resources(has.get("CPU", 0.0), has.get("GPU", 0.0), has.get("memory", 0.0))
+    address = about["NodeManagerAddress"]
+    return Node(about["NodeID"], total, address, about["NodeManagerPort"])
 
 
 def host_lost(error: Exception, exits: LocalExits | None = None) -> HostLost:
@@ -241,10 +239,14 @@ def host_lost(error: Exception, exits: LocalExits | None = None) -> HostLost:
         return HostLost(lines[-1], refused=True)
     if reason := reason_of(str(error), exits):
         return HostLost(reason)
-    words = ("killed", "exit", "died", "memory", "disconnect", "dead")
-    causes = (x for x in lines[1:] if any(word in x.lower() for word in words))
+    causes = filter(_names_cause, lines[1:])
     reason = next(causes, lines[0] if lines else "no reason given")
     return HostLost(reason.partition(" Some common causes include")[0])
+
+
+def _names_cause(line: str) -> bool:
+    words = ("killed", "exit", "died", "memory", "disconnect", "dead")
+    return any(word in line.lower() for word in words)
 
 
 # ---------------------------------------------------------------------- connecting
@@ -262,7 +264,10 @@ def connect(address: str | None) -> Iterator[RayExecutor]:
         if not ray.is_initialized():
             # Before it is there: what was begun when a signal came is ended too.
             stack.callback(ray.shutdown if local else _leave)
-            start_local() if local else _join(address, ship=not is_inside_job())
+            if local:
+                start_local()
+            else:
+                _join(address, ship=not is_inside_job())
         head = None if local else ray.get_runtime_context().gcs_address
         executor = RayExecutor(fixed=local, head=head)
         yield stack.enter_context(contextlib.closing(executor))

@@ -126,7 +126,8 @@ class SpanJournal:
         if self.active and self._file is not None:
             with contextlib.suppress(OSError):
                 self._file.append("".join(self._lines))
-            self._lines, self._flushed = [], now_ns()
+            self._lines = []
+            self._flushed = now_ns()
 
     def now_us(self) -> int:
         """Return the microseconds since the session's start."""
@@ -152,13 +153,14 @@ class SpanJournal:
         finally:
             self.write(name, "X", begin, dur=self.now_us() - begin)
 
-    def queued(self, jobs: Mapping[str, int]) -> None:
+    def note_queues(self, jobs: Mapping[str, int]) -> None:
         """Note how many jobs wait, by stage, if it changes; rarely in a long session."""
         now = now_ns()
         pause = max(_SECOND_NS, (now - self._start) // 1000)
         if now - self._sampled < pause or jobs == self._queues:
             return
-        self._sampled, self._queues = now, dict(jobs)
+        self._sampled = now
+        self._queues = dict(jobs)
         for stage, n in jobs.items():
             self.write(f"queued: {stage}", "C", self.as_us(now), args={"jobs": n})
 
@@ -167,7 +169,7 @@ class SpanJournal:
         pid = self._processes.setdefault(node, DRIVER + 1 + len(self._processes))
         lane = WorkerLane(self, len(self.lanes), pid, stage)
         self.lanes.append(lane)
-        lane.placed(f"node {node[:8]}")
+        lane.note_host(f"node {node[:8]}")
         about = {
             "stage": stage,
             "gpus": placement.num_gpus,
@@ -212,17 +214,17 @@ class WorkerLane:
         self._flush()
         self.write(state, "i", now, s="t")
 
-    def placed(self, host: str) -> None:
+    def note_host(self, host: str) -> None:
         """Note the host that it runs on."""
         self.write("process_name", "M", 0, args={"name": host})
 
-    def sent(self, batch: object) -> None:
+    def note_sent(self, batch: object) -> None:
         """Note that a batch is on its way to the worker."""
         used = {row for _, row in self._sent.values()}
         row = next(i for i in range(1, len(used) + 2) if i not in used)
         self._sent[id(batch)] = self._journal.now_us(), row
 
-    def received(
+    def note_answer(
         self,
         batch: object,
         spans: Sequence[Span],
@@ -251,11 +253,14 @@ class WorkerLane:
             else:
                 own.append((name, begin + shift, end + shift))
         about: Event = {} if joules is None else {"joules": joules}
-        about |= {"records": records} if status == "done" else {"status": status}
+        if status == "done":
+            about["records"] = records
+        else:
+            about["status"] = status
         if own:
             self._merge(row, own, about | {"batches": batches})
 
-    def lost(self, batch: object, records: int) -> None:
+    def note_loss(self, batch: object, records: int) -> None:
         """Note that no answer will come: the worker died, hangs, or has lost its server."""
         now = self._journal.now_us()
         begin, row = self._sent.pop(id(batch), (now, 1))

@@ -110,8 +110,10 @@ def _session_of(events: Sequence[Event]) -> Session:
             session.phases.append(_stretch(event["name"], event))
         elif event["name"] == "end":
             session.status = event["args"]["status"]
-        states.pop(event["tid"], None) if event["ph"] == "E" else None
-        states |= {event["tid"]: event} if event["ph"] == "B" else {}
+        if event["ph"] == "E":
+            states.pop(event["tid"], None)
+        elif event["ph"] == "B":
+            states[event["tid"]] = event
     # A driver that was killed could not end the states of its workers.
     session.events += [e | {"ph": "E", "ts": session.end} for e in states.values()]
     session.workers = [*workers.values()]

@@ -101,7 +101,9 @@ def summarise(session: Session) -> dict[str, Any]:
     end = max((p.end for p in parts), default=session.end)
     grid = Grid(begin, end, _BINS)
     did = [(worker, grid.activity(worker)) for worker in session.workers]
-    stages = {w.stage: [own for own in did if own[0].stage == w.stage] for w, _ in did}
+    stages: dict[str, list[tuple[WorkerTrace, Shares]]] = {}
+    for worker, activity in did:
+        stages.setdefault(worker.stage, []).append((worker, activity))
     bounds, loading, waiting = _bounds(stages)
     gpus = any(w.gpus for w in session.workers)
     weights = [w.gpus if gpus else float(not w.remote) for w in session.workers]

@@ -32,7 +32,7 @@ from plait.generators.decoding.drafting import (
 )
 from plait.generators.decoding.payloads import pack
 from plait.generators.decoding.sampling import Sampler, penalise
-from plait.generators.decoding.streams import Streams
+from plait.generators.decoding.streams import Stream, Streams
 from plait.generators.document import Image, ImageRequest, Request, Text
 
 
@@ -124,6 +124,11 @@ class AnoleTrack(Track):
 _Record = Record[AnoleTrack]
 
 
+def _rows_of_contexts(record: _Record) -> tuple[int, ...]:
+    """Return the row of the record's own stream, then those of its two guides."""
+    return (record.stream.row, *(guide.row for guide in record.guides))
+
+
 def guided_logits(
     full: Tensor, images: Tensor, free: Tensor, *, text: float, image: float
 ) -> Tensor:
@@ -140,7 +145,8 @@ class AnoleDraft(InterleavedDraft[AnoleTrack]):
 
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
         self.settings = own = AnoleDraftSettings(**settings)
-        self.language, self.codec = load_language(weights, own), load_codec(weights, own)
+        self.language = load_language(weights, own)
+        self.codec = load_codec(weights, own)
         self.vocabulary = ids = self.language.vocabulary
         self.image_tokens = self.codec.side**2
         self.each = self.image_tokens + 2
@@ -204,37 +210,45 @@ class AnoleDraft(InterleavedDraft[AnoleTrack]):
         permitted[:, self._begin_column].masked_fill_(mask, -torch.inf)
         known = ids_penalised(records)[:, self._text_ids]
         lowered = penalise(permitted, known, self.settings.repetition_penalty)
-        return self._sampled(self.text, lowered, records, self._text_ids)
+        return self._sample(self.text, lowered, records, self._text_ids)
 
     def _image_tokens(self, records: list[_Record], logits: Tensor) -> dict[_Record, int]:
-        rows = [(r.stream.row, *(guide.row for guide in r.guides)) for r in records]
+        rows = [_rows_of_contexts(record) for record in records]
         of_contexts = torch.tensor(rows, device=self.device).T[..., None]
         full, image, free = logits[of_contexts, self._image_ids]
         text = self.settings.guidance_text
         guide = self.settings.guidance_image
         mixed = guided_logits(full, image, free, text=text, image=guide)
-        return self._sampled(self.image, mixed, records, self._image_ids)
+        return self._sample(self.image, mixed, records, self._image_ids)
 
     def _feed(self, chosen: Mapping[_Record, int], streams: Streams) -> None:
-        """Feed a record's token to all its streams; open the guides of new images.
+        """Feed a record's token to all its streams; open the guides of new images."""
+        fed: list[Stream] = []
+        tokens: list[int] = []
+        for record, token in chosen.items():
+            # Both guides may be one stream, which reads the token once.
+            own = dict.fromkeys((record.stream, *record.guides))
+            fed += own
+            tokens += [token] * len(own)
+        if fed:
+            streams.feed(fed, self.embeddings(tokens))
+        drawing = [r for r in chosen if r.track.mode is TokenMode.IMAGE]
+        self._open_guides([record for record in drawing if not record.guides], streams)
+
+    def _open_guides(self, records: Sequence[_Record], streams: Streams) -> None:
+        """Open both guides of each record's new image, together for all of them.
 
         One stream serves as both where the two contexts are equal.
         """
-        fed = [
-            (s, t) for r, t in chosen.items() for s in dict.fromkeys((r.stream, *r.guides))
-        ]
-        if fed:
-            streams.feed([s for s, _ in fed], self.embeddings([t for _, t in fed]))
-        drawing = [r for r in chosen if r.track.mode is TokenMode.IMAGE]
-        new = [record for record in drawing if not record.guides]
-        prompts = [(r, prompt) for r in new for prompt in r.track.guidance_prompts()]
+        prompts: list[tuple[_Record, tuple[int, ...]]] = []
+        for record in records:
+            prompts += [(record, prompt) for prompt in record.track.guidance_prompts()]
         unique = list(dict.fromkeys(prompts))
         opened = streams.open([self.embeddings(prompt) for _, prompt in unique])
         guides = dict(zip(unique, opened, strict=True))
-        for record in new:
-            record.guides = tuple(
-                guides[record, p] for p in record.track.guidance_prompts()
-            )
+        for record in records:
+            contexts = record.track.guidance_prompts()
+            record.guides = tuple(guides[record, prompt] for prompt in contexts)
 
     def _details(self, track: AnoleTrack) -> tuple[dict[str, float], dict[str, Any]]:
         return {"image_tokens": track.images * self.image_tokens}, {}

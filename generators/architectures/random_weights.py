@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import torch
@@ -106,8 +106,13 @@ def _tokens(count: int | None) -> Iterator[str]:
     whole = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *(SPACE + w for w in WORDS)]
     if count is None:
         return iter(whole)
-    pairs = (f"{SPACE}{a}-{b}" for a in WORDS for b in WORDS)
-    return islice((t for part in (whole, pairs) for t in part), count)
+    return islice(chain(whole, _word_pairs()), count)
+
+
+def _word_pairs() -> Iterator[str]:
+    for first in WORDS:
+        for second in WORDS:
+            yield f"{SPACE}{first}-{second}"
 
 
 def model_class_of(files: Mapping[str, Any]) -> Any:

@@ -217,13 +217,13 @@ class Writing(ABC, Generic[TrackT]):
 
     def embed(self, prompts: Sequence[NativePrompt]) -> list[Tensor]:
         """Return embeddings (positions, width) of each prompt; images are read together."""
-        pixels = [pixels for prompt in prompts for pixels in prompt.pixels]
+        pixels = list(chain.from_iterable(prompt.pixels for prompt in prompts))
         images = iter(self._encode(torch.stack(pixels)) if pixels else ())
 
-        def embedded(piece: list[int] | Tensor) -> Tensor:
+        def embed_piece(piece: list[int] | Tensor) -> Tensor:
             return next(images) if isinstance(piece, Tensor) else self.embeddings(piece)
 
-        return [torch.cat([*map(embedded, prompt.pieces)]) for prompt in prompts]
+        return [torch.cat([*map(embed_piece, prompt.pieces)]) for prompt in prompts]
 
     def embeddings(self, ids: Sequence[int]) -> Tensor:
         """Return embeddings (ids, width)."""
@@ -237,11 +237,14 @@ class Writing(ABC, Generic[TrackT]):
         """
         streams = self._streams(prompts)
         opened = zip(prompts, streams.open(self.embed(prompts)), strict=True)
-        everyone = records = [self._record(prompt, stream) for prompt, stream in opened]
+        everyone = [self._record(prompt, stream) for prompt, stream in opened]
+        records = everyone
         self._guide(records, streams)
         while records:
             chosen = self._advance(records, streams)
-            for record in (r for r in records if r.track.stop is not None):
+            for record in records:
+                if record.track.stop is None:
+                    continue
                 for stream in (record.stream, *record.guides):
                     streams.close(stream, record.track.stop == NO_NUMBERS)
             records = [r for r in records if r.track.stop is None]
@@ -280,7 +283,7 @@ class Writing(ABC, Generic[TrackT]):
     def _rows(self, records: Sequence[Record[TrackT]]) -> Tensor:
         return torch.tensor([r.stream.row for r in records], device=self.device)
 
-    def _sampled(
+    def _sample(
         self,
         sampler: Sampler,
         logits: Tensor,

@@ -91,9 +91,9 @@ class CodesRender:
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
         """Return one image per request, in order; a request without valid codes fails."""
-        return answer_all([self._codes(request) for request in inputs], self._decoded)
+        return answer_all([self._codes(request) for request in inputs], self._decode)
 
-    def _decoded(self, grids: Sequence[Tensor]) -> list[Outcome[Drawing]]:
+    def _decode(self, grids: Sequence[Tensor]) -> list[Outcome[Drawing]]:
         images = self.codec.decode(torch.stack(list(grids)))
         return [Result(Drawing(pixels), {"images": 1}) for pixels in images]
 

@@ -54,11 +54,10 @@ def levels(prompts: Sequence[Marks]) -> Iterator[list[PrefixPart]]:
     """
     groups = [(tuple(range(len(prompts))), 0)]
     while groups:
-        level = [
-            part
-            for members, start in groups
-            for part in _iter_shared({m: prompts[m][start:] for m in members}, start)
-        ]
+        level: list[PrefixPart] = []
+        for members, start in groups:
+            rest = {member: prompts[member][start:] for member in members}
+            level += _iter_shared(rest, start)
         yield [part for part in level if len(part)]
         groups = [(part.members, part.end) for part in level if len(part.members) > 1]
 

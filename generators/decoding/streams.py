@@ -252,10 +252,17 @@ class Streams:
         self._forward(padded, ids, stored_at)
 
     def _copy(self, first: int, parts: Sequence[PrefixPart]) -> None:
-        if parts:
-            pairs = [(p.members[0], other) for p in parts for other in p.members[1:]]
-            of, to = (self._rows(first, rows) for rows in zip(*pairs, strict=True))
-            self._cache.spread(of, to, max(part.end for part in parts))
+        if not parts:
+            return
+        sources: list[int] = []
+        targets: list[int] = []
+        for part in parts:
+            source, *others = part.members
+            sources += [source] * len(others)
+            targets += others
+        of = self._rows(first, sources)
+        to = self._rows(first, targets)
+        self._cache.spread(of, to, max(part.end for part in parts))
 
     def _rows(self, first: int, members: Iterable[int]) -> Tensor:
         return torch.tensor([first + member for member in members], device=self._device)

@@ -69,7 +69,7 @@ class TextWriter:
         waiting = deque(range(len(tracks)))
         live: dict[int, Stream] = {}
         while waiting or live:
-            live |= self._joined(waiting, len(live))
+            live |= self._join(waiting, len(live))
             # Row by row, as the states are.
             order = sorted(live, key=lambda record: live[record].row)
             chosen = self.choose(self.streams.step(), order)
@@ -84,7 +84,7 @@ class TextWriter:
                 self.streams.feed(list(live.values()), following)
         return tracks
 
-    def _joined(self, waiting: deque[int], live: int) -> dict[int, Stream]:
+    def _join(self, waiting: deque[int], live: int) -> dict[int, Stream]:
         room = len(waiting) if self.rows is None else self.rows - live
         joining = [waiting.popleft() for _ in range(min(room, len(waiting)))]
         return dict(zip(joining, self.open(joining), strict=True)) if joining else {}

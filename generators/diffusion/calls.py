@@ -53,7 +53,7 @@ class Call:
         self.input_size = None if apart or not (width and height) else (width, height)
         """(width, height) to which images are brought that a pipeline draws from, where
         those it draws are as large as they."""
-        given = self._given()
+        given = self._arguments_of_settings()
         own = settings.arguments
         if doubled := sorted(own.keys() & given.keys()):
             raise ValueError(
@@ -76,7 +76,7 @@ class Call:
                 "without which the pipeline would leave captions as they are"
             )
 
-    def _given(self) -> dict[str, Any]:
+    def _arguments_of_settings(self) -> dict[str, Any]:
         settings = self._settings
         requested = {
             "num_inference_steps": settings.steps,

@@ -54,15 +54,24 @@ class PipelineDesign(BaseModel):
         return config_of(self.modules[module][1], tiny=tiny)
 
 
-DESIGNS: Mapping[str, PipelineDesign] = {
-    name: PipelineDesign.model_validate(table)
-    for name, table in tomllib.loads(
-        Path(__file__).with_name("designs.toml").read_text(encoding="utf-8")
-    ).items()
-}
+def _read_designs() -> dict[str, PipelineDesign]:
+    file = Path(__file__).with_name("designs.toml")
+    tables = tomllib.loads(file.read_text(encoding="utf-8"))
+    return {name: PipelineDesign.model_validate(table) for name, table in tables.items()}
+
+
+DESIGNS: Mapping[str, PipelineDesign] = _read_designs()
 """By architecture, which is what `dummy` and `tiny` weights build."""
 
-PUBLISHED: Mapping[str, str] = {c: n for n, d in DESIGNS.items() for c in d.checkpoints}
+
+def _architecture_of_checkpoints() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, design in DESIGNS.items():
+        found |= dict.fromkeys(design.checkpoints, name)
+    return found
+
+
+PUBLISHED: Mapping[str, str] = _architecture_of_checkpoints()
 """Published checkpoint -> its architecture."""
 
 

@@ -149,7 +149,8 @@ class Drawer:
         self._draw_with(pipeline)
 
     def _draw_with(self, pipeline: Any) -> None:
-        self.pipeline, call = pipeline, Call(pipeline, self.settings)
+        self.pipeline = pipeline
+        call = Call(pipeline, self.settings)
         self.arguments = call.arguments
         self.negative_prompt = call.negative_prompt
         self.notes = {**self._taken, **call.notes}
@@ -182,13 +183,16 @@ class Drawer:
         tensors (images, ...) such as `prompt_embeds`.
         """
         alone = alone or self.alone
-        size = 1 if alone else self.batch if self.settings.compile else len(seeds)
+        # A compiled pipeline draws no other size.
+        size = self.batch if self.settings.compile else len(seeds)
+        if alone:
+            size = 1
         outcomes: list[Outcome[Drawing]] = []
         for first in range(0, len(seeds), max(size, 1)):
             part = slice(first, first + size)
             batch = {name: values[part] for name, values in conditions.items()}
             try:
-                drawn = self._sampled(batch, seeds[part], size, alone)
+                drawn = self._draw_batch(batch, seeds[part], size, alone)
                 outcomes += map(self._outcome, *drawn)
             except ValueError as error:
                 if not (alone and _GUARDRAIL in str(error)):
@@ -196,7 +200,7 @@ class Drawer:
                 outcomes.append(Failure(str(error), Fault.UNSAFE))
         return outcomes
 
-    def _sampled(
+    def _draw_batch(
         self,
         conditions: Mapping[str, Sequence[Any]],
         seeds: Sequence[int],

@@ -80,20 +80,20 @@ def _unet(config: Mapping[str, Any], latents: float) -> float:
     def residual(read: float, width: float) -> float:
         return 9 * width * (read + width) + (read * width if read != width else 0)
 
-    def attended(level: int) -> float:
+    def attention_of(level: int) -> float:
         # Self-attention, queries and output of cross-attention, gated MLP; projections.
         width = widths[level]
         positions = latents / 4**level
         block = (4 + 2 + 12) * width**2 + 2 * positions * width
         return float(depths[level] * block + 2 * width**2)
 
-    total = (2 * residual(widths[last], widths[last]) + attended(last)) / 4**last
+    total = (2 * residual(widths[last], widths[last]) + attention_of(last)) / 4**last
     for level, width in enumerate(widths):
         above = widths[max(level - 1, 0)]
         below = widths[min(level + 1, last)]
         read = (above, width, below + width, 2 * width, width + above)
         blocks = sum(residual(channels, width) for channels in read)
-        attention = 5 * attended(level) if "CrossAttn" in kinds[level] else 0.0
+        attention = 5 * attention_of(level) if "CrossAttn" in kinds[level] else 0.0
         # To a quarter of the positions below, from there to four times as many above.
         resampled = 9 * width**2 * ((level < last) / 4 + 4 * (level > 0))
         total += (blocks + attention + resampled) / 4**level

@@ -235,12 +235,11 @@ def _module(
             f"{str(error).rstrip('.')}" + (_OF_VARIANTS if empty else "")
         ) from error
     words = {"missing": "missing", "unexpected": "unexpected", "mismatched": "mis-shaped"}
-    found = {word: info.get(f"{key}_keys") for key, word in words.items()}
-    return module.eval(), [
-        f"{name}: {word} {first_keys(sorted(map(_key, keys)))}"
-        for word, keys in found.items()
-        if keys
-    ]
+    problems: list[str] = []
+    for key, word in words.items():
+        if keys := info.get(f"{key}_keys"):
+            problems.append(f"{name}: {word} {first_keys(sorted(map(_key, keys)))}")
+    return module.eval(), problems
 
 
 def _key(entry: str | tuple[Any, ...]) -> str:

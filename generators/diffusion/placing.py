@@ -48,16 +48,18 @@ def spread(pipeline: Any, devices: Sequence[torch.device]) -> None:
     used = dict.fromkeys(further, 0)
     parts = pipeline.components.items()
     modules = {k: m for k, m in parts if isinstance(m, torch.nn.Module)}
-    sizes = {
-        name: sum(p.numel() * p.element_size() for p in module.parameters())
-        for name, module in modules.items()
-    }
+    sizes = {name: _size_of(module) for name, module in modules.items()}
     for name in sorted(sizes, key=lambda name: -sizes[name]):
         home = first
         if name.startswith("text_encoder"):
             home = min(used, key=lambda device: used[device])
             used[home] += sizes[name]
         dispatch_model(pipeline.components[name], {"": home}, force_hooks=True)
+
+
+def _size_of(module: torch.nn.Module) -> int:
+    """Return the bytes of a module's parameters."""
+    return sum(p.numel() * p.element_size() for p in module.parameters())
 
 
 def denoiser_of(pipeline: Any) -> Any:

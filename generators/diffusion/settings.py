@@ -112,12 +112,12 @@ class DiffusionSettings(ModelSettings):
             )
         return self
 
-    def keyed(self, weights: Weights) -> dict[str, Any]:
+    def key_fields(self, weights: Weights) -> dict[str, Any]:
         """Return the fields that enter the key; tiny weights draw small images, quickly.
 
         `arguments` enter where there are any: keys are older than that setting.
         """
-        settings = super().keyed(weights)
+        settings = super().key_fields(weights)
         if not self.arguments:
             del settings["arguments"]
         if weights != "tiny":

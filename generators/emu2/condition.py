@@ -92,7 +92,7 @@ class Emu2Condition:
     @cached_property
     def _unprompted(self) -> Tensor:
         """Vectors (queries, width) that follow no text at all."""
-        ids = self.model.tokens.encoded([], 0, begins_image=True)
+        ids = self.model.tokens.encode_prompt([], 0, begins_image=True)
         nothing = NativePrompt((ids,), "", len(ids), 0, 0)
         return self._vectors([nothing], "generation")[0]
 

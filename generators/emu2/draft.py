@@ -25,7 +25,7 @@ from plait.generators.decoding.drafting import (
     pieces_of,
 )
 from plait.generators.decoding.sampling import NO_NUMBERS, NumberCheck
-from plait.generators.document import Request, Text
+from plait.generators.document import Request, Text, content_of_turns
 from plait.generators.emu2.models import load
 from plait.generators.emu2.settings import Emu2DraftSettings
 from plait.generators.rounds import continue_turns
@@ -82,7 +82,7 @@ def chat_parts(request: Request, settings: Emu2DraftSettings) -> list[Piece]:
 def _system(request: Request, template: ChatTemplate, settings: Emu2DraftSettings) -> str:
     own = template.system if settings.system_message is None else settings.system_message
     turns = [turn for turn in request.turns if turn.role == "system"]
-    texts = [s.text for turn in turns for s in turn.content if isinstance(s, Text)]
+    texts = [s.text for s in content_of_turns(turns) if isinstance(s, Text)]
     return " ".join(text for text in (own, *texts) if text)
 
 
@@ -102,6 +102,7 @@ class Emu2Draft(Drafting[Track]):
         self._config = GenerationConfig(
             do_sample=False,
             num_beams=own.num_beams,
+            # All of them: `_best` chooses by other lengths than `generate` does.
             num_return_sequences=own.num_beams,
             max_new_tokens=own.max_new_tokens,
             min_new_tokens=own.min_new_tokens or None,
@@ -123,15 +124,17 @@ class Emu2Draft(Drafting[Track]):
     def tracks(self, prompts: Sequence[NativePrompt]) -> list[Track]:
         """Return the finished answer to each prompt."""
         tracks = [Track(prompt, self.context) for prompt in prompts]
-        answers = self._written(self.model.embeddings(prompts))
+        answers = self._write(self.model.embeddings(prompts))
         for track, ids in zip(tracks, answers, strict=True):
             track.ids = ids or []
-            ended = track.ids[-1:] == [self._end]
-            track.stop = NO_NUMBERS if ids is None else Stop.END if ended else Stop.LIMIT
+            if ids is None:
+                track.stop = NO_NUMBERS
+            else:
+                track.stop = Stop.END if ids[-1:] == [self._end] else Stop.LIMIT
         return tracks
 
     @torch.inference_mode()
-    def _written(self, prompts: Sequence[Tensor]) -> list[list[int] | None]:
+    def _write(self, prompts: Sequence[Tensor]) -> list[list[int] | None]:
         """Return new ids of each prompt (positions, hidden), with the end if reached.
 
         None where a score of any beam is no number.

@@ -200,8 +200,8 @@ class Emu2Checkpoint:
 
     def tokens(self, strip: bool = True) -> Emu2Tokens:
         """Return the vocabulary, from `tokenizer.model` and the added tokens' names."""
-        pieces = LlamaPieces.stored(self.tokenizer.need("tokenizer.model"))
-        return Emu2Tokens(pieces, self.added(pieces.size), strip)
+        pieces = LlamaPieces.read(self.tokenizer.need("tokenizer.model"))
+        return Emu2Tokens(pieces, self.special_tokens(pieces.size), strip)
 
     def vision(self) -> VisionSize:
         """Return the vision encoder's dimensions, as `EmuModel` reads them."""
@@ -258,7 +258,7 @@ class Emu2Checkpoint:
         """Return the stored name of a parameter of ours, or of a prefix."""
         return name if name.startswith("project_") else f"model.{_native_name(name)}"
 
-    def added(self, pieces: int) -> Mapping[str, int]:
+    def special_tokens(self, pieces: int) -> Mapping[str, int]:
         """Return special tokens beyond the `pieces` of the vocabulary: name -> id.
 
         From `added_tokens.json`, or `tokenizer_config.json` of newer versions.
@@ -373,7 +373,7 @@ class NativeEmu2(Emu2Checkpoint):
         """Return the name; in a file of Gen all begin with `multimodal_encoder.`."""
         return self._prefix + _native_name(name)
 
-    def added(self, pieces: int) -> Mapping[str, int]:
+    def special_tokens(self, pieces: int) -> Mapping[str, int]:
         """Return upstream's list; the number of embeddings shows which."""
         for names in (ADDED, ADDED_CHAT):
             if self.rows == pieces + len(names):
@@ -570,7 +570,7 @@ def toy_tokens(
     lines = [" ".join([*WORDS[i:], *WORDS[:i], END]) for i in range(len(WORDS))]
     ids = {"pad_id": -1, "unk_id": 0, "bos_id": 1, "eos_id": 2}
     model = train_pieces(lines, _PIECES, character_coverage=1.0, **ids)
-    pieces = LlamaPieces.parsed(model, "the toy vocabulary")
+    pieces = LlamaPieces.parse(model, "the toy vocabulary")
     start = first or pieces.size
     return Emu2Tokens(pieces, {name: start + i for i, name in enumerate(added)}, strip)
 

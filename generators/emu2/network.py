@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from math import isqrt
 from typing import Any
 
@@ -84,7 +84,7 @@ class Emu2Tokens(LlamaTokenizer):
         """How many embeddings the ids need."""
         return max(self.pieces.size - 1, *(token.id for token in self.added.values())) + 1
 
-    def encoded(
+    def encode_prompt(
         self, parts: Iterable[str | Image], queries: int, begins_image: bool = False
     ) -> list[int]:
         """Return ids of a prompt after `<s>`; an image takes `queries` and two marks.
@@ -174,7 +174,7 @@ class Emu2Network(nn.Module):
         self.project_up = nn.Linear(vision.width, config.hidden_size, bias=False)
         self.project_down = nn.Linear(config.hidden_size, vision.width, bias=False)
 
-    def seen(self, pixels: Tensor) -> Tensor:
+    def encode_images(self, pixels: Tensor) -> Tensor:
         """Return vectors (batch, queries, width) of normalised (batch, 3, side, side).
 
         They are means over squares of the grid of patches (`encode_image`, emu/emu.py).
@@ -212,7 +212,7 @@ class Emu2:
         With `begins_image` it ends with the mark of an image to come. A Skip where it and
         `room` more positions do not fit, a Failure where an image cannot be read.
         """
-        ids = self.tokens.encoded(parts, self.vision.queries, begins_image)
+        ids = self.tokens.encode_prompt(parts, self.vision.queries, begins_image)
         images = [part for part in parts if isinstance(part, Image)]
         each = self.vision.queries + 2
         if skip := too_long(len(ids), len(images), each, context, room):
@@ -231,13 +231,14 @@ class Emu2:
             none: Tensor = weight.new_zeros(0, self.vision.queries, self.vision.width)
             return none
         batch = torch.stack(list(pixels)).to(weight.device, weight.dtype)
-        vectors: Tensor = self.network.seen(batch)
+        vectors: Tensor = self.network.encode_images(batch)
         return vectors
 
     @torch.inference_mode()
     def embeddings(self, prompts: Sequence[NativePrompt]) -> list[Tensor]:
         """Return embeddings (positions, hidden) of prompts; images are read together."""
-        vectors = self.image_vectors([p for prompt in prompts for p in prompt.pixels])
+        pixels = chain.from_iterable(prompt.pixels for prompt in prompts)
+        vectors = self.image_vectors(list(pixels))
         ends = list(accumulate((prompt.images for prompt in prompts), initial=0))
         shares = (vectors[a:b] for a, b in pairwise(ends))
         return [self._embed(p.ids, v) for p, v in zip(prompts, shares, strict=True)]

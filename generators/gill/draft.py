@@ -187,7 +187,7 @@ class GillDraft(InterleavedDraft[GillTrack]):
         if free := [r for r, token in forced.items() if token is None]:
             logits = self.logits(hidden[self._rows(free)])
             self._scale_vokens(free, logits)
-            tokens |= self._sampled(self.sampler, logits, free)
+            tokens |= self._sample(self.sampler, logits, free)
         return tokens
 
     def logits(self, hidden: Tensor) -> Tensor:

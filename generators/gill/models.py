@@ -101,7 +101,8 @@ class GillTokens:
         self._added = {name: first + i for i, name in enumerate(names)}
         self._names = {i: name for name, i in self._added.items()}
         self._split = re.compile(f"({'|'.join(map(re.escape, names))})")
-        self.bos, pad = self._id(BOS), self._id(PAD)
+        self.bos = self._id(BOS)
+        pad = self._id(PAD)
         self._hidden = {self.bos, pad, self.cls}
         self.newline = self._plain("\n")[0]
 
@@ -137,7 +138,10 @@ class GillTokens:
         parts: list[str] = []
         for name, run in groupby(visible, key=lambda i: self._names.get(i, "")):
             ids = list(run)
-            parts += [name] * len(ids) if name else [self.tokenizer.decode(ids, False)]
+            if name:
+                parts += [name] * len(ids)
+            else:
+                parts.append(self.tokenizer.decode(ids, False))
         text = " ".join(parts)
         for spaced in _TIDIED:
             text = text.replace(spaced, spaced.strip())
@@ -344,14 +348,14 @@ def fill_opt(
     layout = dict(identical(model.state_dict()))
     embeddings = "decoder.embed_tokens.weight"
 
-    def extended(tensor: Tensor) -> Tensor:
+    def extend(tensor: Tensor) -> Tensor:
         """Return rows of all ids; upstream resizes the table and fills its last rows."""
         if len(tensor) != stored_rows or stored_rows < tokens.vokens[0]:
             raise IndexError
         missing = tensor.new_zeros(max(0, tokens.size - stored_rows), *tensor.shape[1:])
         return torch.cat([tensor[: tokens.size], missing])
 
-    layout[embeddings] = Place(embeddings, extended)
+    layout[embeddings] = Place(embeddings, extend)
     # Files of `OPTModel` and `OPTForCausalLM` differ in a prefix.
     tensors = ((n.removeprefix("model."), tensor) for n, tensor in read_stored(files))
     source = f"language model {files.model!r}"
@@ -405,7 +409,8 @@ def _steer(decoder: Any, tokens: GillTokens, words: Sequence[int]) -> None:
     from it. Greedy text consists of `words`; after each, an image is requested and a
     newline is written with about the probabilities of `_SHARES`.
     """
-    (asks, ends), table = _SHARES, decoder.embed_tokens.weight
+    asks, ends = _SHARES
+    table = decoder.embed_tokens.weight
     asking = tokens.vokens[0]
     ending = tokens.newline
     _hold_channel(decoder)

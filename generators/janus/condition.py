@@ -65,7 +65,7 @@ class JanusCondition(Writing[LimitedTrack]):
         shown = f"{USER}: {(request.prompt or '').strip()}\n\n{ANSWER}"
         bos = self.janus.id(BOS)
         begin = self.janus.id(BEGIN_IMAGE)
-        ids = [bos, *self.janus.encoded(shown), begin]
+        ids = [bos, *self.janus.encode(shown), begin]
         if skip := too_long(len(ids), 0, 1, self.context, self.codes):
             return skip
         return NativePrompt((ids,), shown, len(ids), 0, request.seed or 0)
@@ -91,12 +91,16 @@ class JanusCondition(Writing[LimitedTrack]):
     def _guide(self, records: Sequence[Record[LimitedTrack]], streams: Streams) -> None:
         if self.settings.streams == 1:
             return
-        kept = {self.janus.id(BOS), self.janus.id(BEGIN_IMAGE)}
-        pad = self.janus.id(PAD)
-        free = [[i if i in kept else pad for i in r.track.prompt.ids] for r in records]
+        free = [self._without_words(record.track.prompt.ids) for record in records]
         opened = streams.open([self.embeddings(ids) for ids in free])
         for record, stream in zip(records, opened, strict=True):
             record.guides = (stream,)
+
+    def _without_words(self, ids: Sequence[int]) -> list[int]:
+        """Return a prompt of the same length, padding but for the marks at its ends."""
+        kept = {self.janus.id(BOS), self.janus.id(BEGIN_IMAGE)}
+        pad = self.janus.id(PAD)
+        return [token if token in kept else pad for token in ids]
 
     def _advance(
         self, records: Sequence[Record[LimitedTrack]], streams: Streams
@@ -107,7 +111,7 @@ class JanusCondition(Writing[LimitedTrack]):
             rows = [record.guides[0].row for record in records]
             free = logits[torch.tensor(rows, device=self.device)]
             mixed = free + self.settings.guidance * (mixed - free)
-        return self._sampled(self.sampler, mixed, records)
+        return self._sample(self.sampler, mixed, records)
 
     def _feed(self, chosen: Mapping[Record[LimitedTrack], int], streams: Streams) -> None:
         if not chosen:

@@ -79,7 +79,8 @@ class JanusDraft(InterleavedDraft[LimitedTrack]):
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
         self.settings = own = JanusDraftSettings(**settings)
         self.janus = load(own, weights, DRAWING)
-        self.each, self.leading = self.janus.image_tokens + 2, (self.janus.id(BOS),)
+        self.each = self.janus.image_tokens + 2
+        self.leading = (self.janus.id(BOS),)
         self._use(self.janus.model.model.language_model, own.context)
         about = (self.context, own.max_new_tokens, self.janus.id(EOS))
         self.track = lambda prompt: LimitedTrack(prompt, *about)
@@ -90,7 +91,7 @@ class JanusDraft(InterleavedDraft[LimitedTrack]):
         return chat_parts(request.turns, self.settings)
 
     def _tokenize(self, texts: Sequence[str]) -> list[list[int]]:
-        return [self.janus.encoded(text) for text in texts]
+        return [self.janus.encode(text) for text in texts]
 
     def _read(self, image: Image) -> Tensor:
         pixels = self.janus.images(decode(image), return_tensors="pt").pixel_values
@@ -109,7 +110,7 @@ class JanusDraft(InterleavedDraft[LimitedTrack]):
     ) -> dict[Record[LimitedTrack], int]:
         states = streams.step()[self._rows(records)]
         logits = self.janus.model.lm_head(states).float()
-        return self._sampled(self.sampler, logits, records)
+        return self._sample(self.sampler, logits, records)
 
     def _segments(self, track: LimitedTrack) -> list[Text]:
         text = self.janus.tokenizer.decode(track.ids, skip_special_tokens=True).strip()

@@ -105,7 +105,7 @@ class Janus:
         assert found is not None, "checked when it was made"
         return found
 
-    def encoded(self, text: str) -> list[int]:
+    def encode(self, text: str) -> list[int]:
         """Return the ids of a text, without any added."""
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
         return ids

@@ -33,7 +33,7 @@ class LlamaPieces:
         self.size: int = processor.get_piece_size()
 
     @classmethod
-    def parsed(cls, model: bytes, source: str) -> LlamaPieces:
+    def parse(cls, model: bytes, source: str) -> LlamaPieces:
         """Read the content of `tokenizer.model`; CheckpointError names `source`."""
         from sentencepiece import SentencePieceProcessor
 
@@ -45,9 +45,9 @@ class LlamaPieces:
             ) from None
 
     @classmethod
-    def stored(cls, path: Path) -> LlamaPieces:
+    def read(cls, path: Path) -> LlamaPieces:
         """Read a file; CheckpointError when it is broken."""
-        return cls.parsed(path.read_bytes(), str(path))
+        return cls.parse(path.read_bytes(), str(path))
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of the text's pieces, a space assumed before the first word."""
@@ -117,7 +117,10 @@ class LlamaTokenizer:
         runs = [(kind, list(group)) for kind, group in groupby(parts, type)]
         joined: list[Any] = []
         for kind, run in runs:
-            joined += ["".join(map(str, run))] if kind is str else run
+            if kind is str:
+                joined.append("".join(map(str, run)))
+            else:
+                joined += run
         ids: list[int] = []
         # Beside a text there are only added tokens.
         beside = zip([None, *joined], joined, [*joined[1:], None], strict=False)
@@ -125,10 +128,10 @@ class LlamaTokenizer:
             if isinstance(part, Control):
                 ids.append(self.id(part))
             else:
-                ids += self.chunk(self.stripped(part, before, after))
+                ids += self.chunk(self.strip(part, before, after))
         return ids
 
-    def stripped(self, text: str, before: Control | None, after: Control | None) -> str:
+    def strip(self, text: str, before: Control | None, after: Control | None) -> str:
         """Return a text without the white space that the tokens beside it take."""
         if before is not None and self.added[before.name].strips_right:
             text = text.lstrip()

@@ -214,8 +214,13 @@ def choose_variant(folder: Path) -> str:
     """
     if files_of_weights(folder):
         return ""
-    names = [m for p in folder.iterdir() if (m := _VARIANT.fullmatch(p.name))]
-    variants = sorted({v for m in names if (v := m["of_file"] or m["of_shard"])})
+    found = set[str]()
+    for path in folder.iterdir():
+        match = _VARIANT.fullmatch(path.name)
+        variant = match and (match["of_file"] or match["of_shard"])
+        if variant:
+            found.add(variant)
+    variants = sorted(found)
     if len(variants) > 1:
         raise CheckpointError(
             f"{folder} holds weights in the variants {', '.join(variants)} and no plain "

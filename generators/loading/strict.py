@@ -262,9 +262,8 @@ def _require_complete(
 
 
 def _besides(keys: Iterable[str], tolerated: Collection[str]) -> list[str]:
-    return sorted(
-        k for k in keys if not any(f"{k}.".startswith(f"{t}.") for t in tolerated)
-    )
+    prefixes = tuple(f"{name}." for name in tolerated)
+    return sorted(key for key in keys if not f"{key}.".startswith(prefixes))
 
 
 def _apply(change: Any, tensor: Tensor) -> Tensor | None:

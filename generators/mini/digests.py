@@ -64,7 +64,8 @@ def _read_pins(folder: Path) -> Mapping[str, str]:
 
 def present(folder: Path) -> dict[str, str]:
     """Return the digest of every mini checkpoint in `folder`, by its own folder's name."""
-    places = {name: folder / name for name in sorted({m.folder for m in MINI.values()})}
+    names = sorted({model.folder for model in MINI.values()})
+    places = {name: folder / name for name in names}
     return {name: digest_of(place) for name, place in places.items() if _files(place)}
 
 

@@ -68,8 +68,10 @@ def prompt_parts(request: Request, settings: MiniGPT5DraftSettings) -> list[Piec
 def _content(turn: Turn, settings: MiniGPT5DraftSettings) -> list[Piece]:
     parts: list[Piece] = []
     for part in pieces_of(turn.content):
-        image = isinstance(part, Image)
-        parts += [settings.before_image, part, settings.after_image] if image else [part]
+        if isinstance(part, Image):
+            parts += [settings.before_image, part, settings.after_image]
+        else:
+            parts.append(part)
     return parts
 
 
@@ -227,7 +229,7 @@ class MiniGPT5Draft(InterleavedDraft[MiniGPT5Track]):
                 row[begin + 1 :] = -torch.inf
             elif not record.track.may_begin_image:
                 row[begin] = -torch.inf
-        chosen = self._sampled(self.sampler, logits, writing)
+        chosen = self._sample(self.sampler, logits, writing)
         for record, state in zip(writing, states, strict=True):
             record.track.collect([state])
         return chosen

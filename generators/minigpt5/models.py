@@ -95,7 +95,7 @@ TextTokenizer = LlamaPieces | JsonTokenizer
 def load_tokenizer(files: Files) -> TextTokenizer:
     """Return the tokenizer of a LLaMA checkpoint; CheckpointError where there is none."""
     if (path := files.find(_MODEL)) is not None:
-        return LlamaPieces.stored(path)
+        return LlamaPieces.read(path)
     if (path := files.find(_JSON)) is not None:
         return JsonTokenizer(read_tokenizer(path))
     raise CheckpointError(f"{files.describe()} has neither {_MODEL} nor {_JSON}")
@@ -137,10 +137,8 @@ class MiniGPT5Vocabulary:
                 f"the tokenizer has {tokenizer.size} pieces, but of the {rows} rows of the "
                 f"embedding table the last {ADDED} are the vokens and <ImageHere>"
             )
-        spelled = [[tokenizer.id_of(p) for p in pieces] for pieces in _SPELLINGS]
-        stops = tuple(
-            tuple(i for i in ids if i is not None) for ids in spelled if None not in ids
-        )
+        spellings = [_spell(tokenizer, pieces) for pieces in _SPELLINGS]
+        stops = tuple(ids for ids in spellings if ids is not None)
         if not stops:
             raise CheckpointError(f"the tokenizer has no pieces that spell {MARK!r}")
         return cls(tokenizer, rows, bos, stops)
@@ -170,6 +168,17 @@ class MiniGPT5Vocabulary:
     def text(self, ids: Sequence[int]) -> str:
         """Return the text of generated ids, without the added ones."""
         return self.tokenizer.decode([i for i in ids if i < self.tokenizer.size])
+
+
+def _spell(tokenizer: TextTokenizer, pieces: Sequence[str]) -> tuple[int, ...] | None:
+    """Return the ids of pieces; None where the tokenizer lacks one of them."""
+    ids: list[int] = []
+    for piece in pieces:
+        token = tokenizer.id_of(piece)
+        if token is None:
+            return None
+        ids.append(token)
+    return tuple(ids)
 
 
 SEED = 20_231_003
@@ -209,26 +218,36 @@ def _load_published(
     tokenizer = load_tokenizer(vicuna)
     bos = read_bos(vicuna, tokenizer)
     vocabulary = MiniGPT5Vocabulary.of(tokenizer, stages.rows(), bos)
-    path = vicuna.need("config.json")
-    # Vicuna v0 names the padding id -1, which no token has; nothing is padded here.
-    fields = read_json(path) | {"vocab_size": vocabulary.rows, "pad_token_id": None}
-    config = config_of_class("LlamaConfig", fields, str(path))
+    config = _language_config(vicuna, vocabulary.rows)
     with torch.device("meta"):
         encoder = ImageEncoder(*blip2.configs(), config.hidden_size)
     blip2.fill(encoder, put)
     layout = identical(n for n in encoder.state_dict() if n.startswith("llama_proj."))
     put(encoder, in_pickle(projection, "model").items(), layout, source=str(projection))
     language = empty_model("AutoModelForCausalLM", config)
-    # The stage checkpoints replace embeddings and head.
-    tables = tuple(f"{table}." for table in _TABLES)
-    layout = identical(n for n in language.state_dict() if not n.startswith(tables))
-    tensors = read_stored(vicuna, lambda name: not name.startswith(tables))
-    layers = range(config.num_hidden_layers)
-    rotary = [f"model.layers.{i}.self_attn.rotary_emb.inv_freq" for i in layers]
-    put(language, tensors, layout, source=vicuna.describe(), tolerated=rotary)
+    _fill_layers(language, vicuna, put)
     stages.fill_language(language, put)
     rebuild_rotary(language, config, device)
     return language, vocabulary, encoder
+
+
+def _language_config(vicuna: Files, rows: int) -> Any:
+    """Return Vicuna's configuration with tables of so many rows."""
+    path = vicuna.need("config.json")
+    # Vicuna v0 names the padding id -1, which no token has; nothing is padded here.
+    fields = read_json(path) | {"vocab_size": rows, "pad_token_id": None}
+    return config_of_class("LlamaConfig", fields, str(path))
+
+
+def _fill_layers(language: Any, vicuna: Files, put: Put) -> None:
+    """Fill all but embeddings and head, which the stage checkpoints replace."""
+    tables = tuple(f"{table}." for table in _TABLES)
+    layout = identical(n for n in language.state_dict() if not n.startswith(tables))
+    tensors = read_stored(vicuna, lambda name: not name.startswith(tables))
+    layers = range(language.config.num_hidden_layers)
+    # Files of older transformers hold these buffers; they are computed anew.
+    rotary = [f"model.layers.{i}.self_attn.rotary_emb.inv_freq" for i in layers]
+    put(language, tensors, layout, source=vicuna.describe(), tolerated=rotary)
 
 
 STAGE_1 = "stage1_cc3m.ckpt"
@@ -253,23 +272,22 @@ def merge(model: Any, stored: Mapping[str, Any], prefix: str, source: str) -> No
     Names are peft's below `prefix`; the sum is computed in float32. CheckpointError where
     a layer has no update, or where others than queries and values have one.
     """
-    linears = {
-        f"layers.{i}.self_attn.{target}": getattr(layer.self_attn, target)
-        for i, layer in enumerate(model.model.layers)
-        for target in _TARGETS
-    }
+    linears: dict[str, Any] = {}
+    for number, layer in enumerate(model.model.layers):
+        for target in _TARGETS:
+            name = f"layers.{number}.self_attn.{target}"
+            linears[name] = getattr(layer.self_attn, target)
     first = f"{prefix}layers.0.self_attn.q_proj.lora_A.default.weight"
     rank = shape_of(stored, first, source, 2)[0]
-    with torch.device("meta"):
-        shapes = [((rank, w.in_features), (w.out_features, rank)) for w in linears.values()]
-        updates = nn.ModuleList(
-            nn.ParameterList(torch.empty(shape) for shape in pair) for pair in shapes
-        )
-    layout = {
-        f"{prefix}{name}.lora_{part}.default.weight": Place(f"{i}.{'AB'.index(part)}")
-        for i, name in enumerate(linears)
-        for part in "AB"
-    }
+    updates = nn.ModuleList()
+    layout: dict[str, Place] = {}
+    for number, (name, linear) in enumerate(linears.items()):
+        with torch.device("meta"):
+            down = torch.empty(rank, linear.in_features)
+            up = torch.empty(linear.out_features, rank)
+            updates.append(nn.ParameterList([down, up]))
+        layout[f"{prefix}{name}.lora_A.default.weight"] = Place(f"{number}.0")
+        layout[f"{prefix}{name}.lora_B.default.weight"] = Place(f"{number}.1")
     low_rank = ((k, v) for k, v in stored.items() if k.startswith(f"{prefix}layers."))
     device = model.lm_head.weight.device
     fill(updates, low_rank, layout, source=source, device=device, dtype=torch.float32)
@@ -354,6 +372,7 @@ def random_models(
     for module in (model, encoder):
         randomise(module, device=device, dtype=dtype, seed=SEED)
     rebuild_rotary(model, config, device)
+    # Images keep channel 0 at the level from which `steer` has the head read a bias.
     encoder.llama_proj.weight[0] = 0.0
     encoder.llama_proj.bias[0] = held_level(config.hidden_size)
     made_up = range(300, pieces.size)

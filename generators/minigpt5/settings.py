@@ -138,11 +138,11 @@ class MiniGPT5DraftSettings(ModelSettings):
         pairs = zip(own, defaults, strict=True)
         return Wording(*(default if text is None else text for text, default in pairs))
 
-    def keyed(self, weights: Weights) -> dict[str, Any]:
+    def key_fields(self, weights: Weights) -> dict[str, Any]:
         """As for every model, with the text of the template."""
         template = self.wording._asdict()
         template = {"system_prompt": template.pop("system")} | template
-        return super().keyed(weights) | template
+        return super().key_fields(weights) | template
 
     def per_record_gib(self) -> float:
         """Return the size of the cache of a full context."""

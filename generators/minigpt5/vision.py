@@ -164,7 +164,8 @@ class Blip2:
     """A checkpoint as transformers stores it."""
 
     def __init__(self, files: Files) -> None:
-        self.files, self.source = files, files.describe()
+        self.files = files
+        self.source = files.describe()
 
     def configs(self) -> tuple[dict[str, Any], dict[str, Any], int]:
         """Return `Blip2VisionConfig`'s fields, `Blip2QFormerConfig`'s, and the queries."""
@@ -234,7 +235,9 @@ class LavisBlip2(Blip2):
         rest = ("qformer.", "query_tokens", "vision_model.post_layernorm.")
         vit: dict[str, Place] = {}
         qformer: dict[str, Place] = {}
-        for name in (n for n in encoder.state_dict() if not n.startswith("llama_proj.")):
+        for name in encoder.state_dict():
+            if name.startswith("llama_proj."):
+                continue
             layout = qformer if name.startswith(rest) else vit
             layout[rename(name, _NAMES)] = Place(name)
         source = f"{VIT} of {self.source}"

@@ -78,7 +78,7 @@ class ChatSettings(EngineModelSettings):
     """`auto` spreads the model over all visible GPUs where there are several."""
 
     @model_validator(mode="after")
-    def _ordered(self) -> Self:
+    def _check_order(self) -> Self:
         low = self.min_pixels
         high = self.max_pixels
         if low is not None and high is not None and low > high:
@@ -90,9 +90,9 @@ class ChatSettings(EngineModelSettings):
         default = _TINY_NEW_TOKENS if weights == "tiny" else _NEW_TOKENS
         return default if self.max_new_tokens is None else self.max_new_tokens
 
-    def keyed(self, weights: Weights) -> dict[str, Any]:
+    def key_fields(self, weights: Weights) -> dict[str, Any]:
         """As for every model, with the length of the answer made explicit."""
-        return super().keyed(weights) | {"max_new_tokens": self.new_tokens(weights)}
+        return super().key_fields(weights) | {"max_new_tokens": self.new_tokens(weights)}
 
     def is_seeded(self) -> bool:
         """Return whether text is sampled."""

@@ -45,8 +45,13 @@ class ControlTokens:
 
     def neutralise(self, turns: Iterable[Turn]) -> tuple[list[Turn], list[str]]:
         """Return the turns with all such tokens broken, and the tokens that were."""
-        parts = [self._neutralise(turn) for turn in turns]
-        return [turn for turn, _ in parts], [t for _, tokens in parts for t in tokens]
+        changed: list[Turn] = []
+        broken: list[str] = []
+        for turn in turns:
+            plain, tokens = self._neutralise(turn)
+            changed.append(plain)
+            broken += tokens
+        return changed, broken
 
     def _neutralise(self, turn: Turn) -> tuple[Turn, list[str]]:
         """Return one turn.

@@ -25,7 +25,7 @@ from plait.pipelines.endpoints.stage import (
     Message,
     PreparedCall,
     SentImage,
-    given,
+    without_none,
 )
 from plait.pipelines.endpoints.streams import completion_body
 
@@ -46,18 +46,18 @@ class CompletionEndpoint(ConversationEndpoint):
 
         The reply has at most the request's tokens, where the settings allow more.
         """
-        s = self.settings
-        limits = [n for n in (s.max_tokens, request.max_tokens) if n is not None]
-        body = given(
-            model=s.model,
+        settings = self.settings
+        limits = [n for n in (settings.max_tokens, request.max_tokens) if n is not None]
+        body = without_none(
+            model=settings.model,
             messages=list(messages),
             stream=False,
-            temperature=s.temperature,
-            top_p=s.top_p,
+            temperature=settings.temperature,
+            top_p=settings.top_p,
             seed=self.seed(request),
-            **{s.max_tokens_field: min(limits, default=None)},
+            **{settings.max_tokens_field: min(limits, default=None)},
         )
-        return body | s.extra_body
+        return body | settings.extra_body
 
     def part(self, image: SentImage) -> dict[str, Any]:
         """Return an image by its data URL."""
@@ -65,7 +65,7 @@ class CompletionEndpoint(ConversationEndpoint):
         about = {} if detail == "auto" else {"detail": detail}
         return {"type": "image_url", "image_url": {"url": image.url, **about}}
 
-    async def sent(self, body: Mapping[str, Any]) -> EndpointReply:
+    async def send(self, body: Mapping[str, Any]) -> EndpointReply:
         """Return the server's reply."""
         content = await self._client.exchange("/chat/completions", body)
         return read_reply(self.read, completion_body(content), opened=self._opened)
@@ -85,7 +85,7 @@ class ChatEndpoint(CompletionEndpoint):
     async def probe(self) -> EndpointReply:
         """Send one small request: server, key, model and settings are accepted."""
         request = Request((), seed=0, max_tokens=_FIRST_TOKENS)
-        return await self.sent(self.body(_FIRST, request))
+        return await self.send(self.body(_FIRST, request))
 
     def remarks(self, request: Request) -> dict[str, Any]:
         """Note nothing else."""
@@ -174,7 +174,7 @@ class ChatImagesEndpoint(CompletionEndpoint):
             body["modalities"] = [request.modality] if request.modality else own
         return body
 
-    async def sent(self, body: Mapping[str, Any]) -> EndpointReply:
+    async def send(self, body: Mapping[str, Any]) -> EndpointReply:
         """Return the server's reply.
 
         Some models cannot be told to write text alone (Anole behind `plait serve`); these
@@ -183,13 +183,13 @@ class ChatImagesEndpoint(CompletionEndpoint):
         alone = body.get("modalities") == ["text"]
         if self._takes_text_alone or not alone:
             try:
-                return await super().sent(body)
+                return await super().send(body)
             except StatusError as error:
                 if error.status != 400 or not alone or "modalities" not in str(error):
                     raise
         self._takes_text_alone = False
         whole = {**body, "modalities": list(self.settings.modalities)}
-        reply = await super().sent(whole)
+        reply = await super().send(whole)
         about = {"modality": "text alone is not taken by the server"}
         return replace(reply, notes={**reply.notes, **about})
 
@@ -207,8 +207,8 @@ class KitEndpoint(ChatImagesEndpoint):
         return super().prepare(request)
 
     def _form(self, request: Request) -> str | None:
-        s = self.settings
-        return s.text_form if request.modality == "text" else s.image_form
+        settings = self.settings
+        return settings.text_form if request.modality == "text" else settings.image_form
 
     def messages(self, turns: Sequence[Turn], request: Request) -> list[Message]:
         """Return the messages, users' turns in the kit's form."""
@@ -216,9 +216,12 @@ class KitEndpoint(ChatImagesEndpoint):
         form = self._form(request)
         if form is None or form == "{text}":
             return messages
-        return [
-            m if m["role"] != "user" else self._put_into_form(m, form) for m in messages
-        ]
+        written: list[Message] = []
+        for message in messages:
+            if message["role"] == "user":
+                message = self._put_into_form(message, form)
+            written.append(message)
+        return written
 
     def _put_into_form(self, message: Message, form: str) -> Message:
         content = message["content"]

@@ -59,15 +59,15 @@ class EndpointClient:
     """
 
     def __init__(self, settings: ServerSettings) -> None:
-        self.settings = s = settings
-        for variable in (s.api_key_env, *s.account_variables):
+        self.settings = settings
+        for variable in (settings.api_key_env, *settings.account_variables):
             if trouble := key_trouble(variable):
                 raise EndpointError(trouble)
-        self._key = os.environ.get(s.api_key_env, "").strip()
-        self._proxy = proxy_of(s.url)
+        self._key = os.environ.get(settings.api_key_env, "").strip()
+        self._proxy = proxy_of(settings.url)
         self._http = self._connections()
-        self._ceiling = UsageCeiling(s)
-        self._slots = asyncio.Semaphore(s.concurrency)
+        self._ceiling = UsageCeiling(settings)
+        self._slots = asyncio.Semaphore(settings.concurrency)
         self._answered = False
         """Whether the server has answered any request."""
         self._rejected = 0
@@ -81,14 +81,19 @@ class EndpointClient:
         self._thread.start()
 
     def _connections(self) -> httpx2.AsyncClient:
-        s = self.settings
+        settings = self.settings
         # No redirect is followed: a key is for one address, and so is what is sent.
         try:
             return httpx2.AsyncClient(
-                verify=certificates() if s.url.startswith("https:") else _NO_TLS,
-                headers={"accept": "application/json", **s.headers(self._key or _NO_KEY)},
-                timeout=httpx2.Timeout(s.timeout_s, connect=s.connect_timeout_s),
-                limits=httpx2.Limits(max_connections=s.concurrency),
+                verify=certificates() if settings.url.startswith("https:") else _NO_TLS,
+                headers={
+                    "accept": "application/json",
+                    **settings.headers(self._key or _NO_KEY),
+                },
+                timeout=httpx2.Timeout(
+                    settings.timeout_s, connect=settings.connect_timeout_s
+                ),
+                limits=httpx2.Limits(max_connections=settings.concurrency),
                 proxy=self._proxy,
                 trust_env=False,
             )
@@ -96,9 +101,9 @@ class EndpointClient:
             if self._proxy is None:
                 raise
             raise EndpointError(
-                f"endpoint {s.url} would be asked through the proxy "
+                f"endpoint {settings.url} would be asked through the proxy "
                 f"{show_proxy(self._proxy)}, which cannot be used: {error}. Correct "
-                f"HTTP_PROXY, HTTPS_PROXY or ALL_PROXY, or set NO_PROXY={s.host}"
+                f"HTTP_PROXY, HTTPS_PROXY or ALL_PROXY, or set NO_PROXY={settings.host}"
             ) from error
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -112,12 +117,12 @@ class EndpointClient:
 
     def close(self) -> None:
         """End the requests in flight, close the connections and end the thread."""
-        self.run(self._ended())
+        self.run(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
-    async def _ended(self) -> None:
+    async def _end(self) -> None:
         """Cancel what still runs: whoever waits for it would wait for ever."""
         others = asyncio.all_tasks() - {asyncio.current_task()}
         for task in others:
@@ -202,7 +207,7 @@ class EndpointClient:
         so many in a row of one meaning. The time limit is one of the whole attempt, which a
         byte now and then cannot stretch.
         """
-        s = self.settings
+        settings = self.settings
         number = 0
         alike = 0
         before = None
@@ -210,7 +215,7 @@ class EndpointClient:
         while True:
             number += 1
             try:
-                async with asyncio.timeout(s.timeout_s):
+                async with asyncio.timeout(settings.timeout_s):
                     return await attempt(), number
             except ERRORS as error:
                 if isinstance(error, SaidError):
@@ -218,8 +223,8 @@ class EndpointClient:
                 what = meaning(error)
                 alike = alike + 1 if what is before else 1
                 pause = self._pause(error, number)
-                late = time.monotonic() - began + pause >= s.give_up_s
-                often = number >= s.max_attempts
+                late = time.monotonic() - began + pause >= settings.give_up_s
+                often = number >= settings.max_attempts
                 enough = alike >= most_in_a_row.get(what, math.inf)
                 if what not in _RETRIED or late or often or enough:
                     raise
@@ -251,15 +256,15 @@ class EndpointClient:
         return Failure(reason, _FAULTS.get(what, Fault.ENDPOINT), notes=notes)
 
     def _explain(self, error: Exception) -> str:
-        s = self.settings
-        advice = remedy(error, s, bool(self._key))
+        settings = self.settings
+        advice = remedy(error, settings, bool(self._key))
         said = describe(error).rstrip(".")
         if self._proxy is not None:
             advice = (
                 f"It was asked through the proxy {show_proxy(self._proxy)}, which may be "
-                f"what answers: set NO_PROXY={s.host} where it needs none. {advice}"
+                f"what answers: set NO_PROXY={settings.host} where it needs none. {advice}"
             )
-        return f"endpoint {s.url}, model {s.model!r}: {said}. {advice}"
+        return f"endpoint {settings.url}, model {settings.model!r}: {said}. {advice}"
 
 
 def _sum(usage: Mapping[str, float], more: Mapping[str, float]) -> Mapping[str, float]:
@@ -280,9 +285,11 @@ class UsageCeiling:
     def spend(self, usage: Mapping[str, float]) -> dict[str, float]:
         """Count what one reply used; its usage, with its cost where that is known."""
         cost = self.count(usage)
-        s = self._settings
-        tokens_unknown = s.max_total_tokens is not None and not usage.keys() >= _TOKENS
-        cost_unknown = s.max_cost is not None and cost is None
+        settings = self._settings
+        tokens_unknown = (
+            settings.max_total_tokens is not None and not usage.keys() >= _TOKENS
+        )
+        cost_unknown = settings.max_cost is not None and cost is None
         self._unknown = self._unknown or tokens_unknown or cost_unknown
         return dict(usage) if cost is None else {**usage, "cost": cost}
 

@@ -176,8 +176,11 @@ def _as_list(value: Any) -> list[Any]:
 
 def _places(detail: Any) -> list[str]:
     """Return the fields that FastAPI servers name in `detail[].loc`; others use `param`."""
-    places = (d.get("loc") for d in _as_list(detail) if isinstance(d, Mapping))
-    return [str(part) for place in places for part in _as_list(place)]
+    places: list[str] = []
+    for problem in _as_list(detail):
+        if isinstance(problem, Mapping):
+            places += map(str, _as_list(problem.get("loc")))
+    return places
 
 
 def _seconds(value: Any) -> float | None:

@@ -22,7 +22,12 @@ from plait.pipelines.endpoints.replies import (
     words_of,
 )
 from plait.pipelines.endpoints.settings import GeminiSettings
-from plait.pipelines.endpoints.stage import ConversationEndpoint, Message, SentImage, given
+from plait.pipelines.endpoints.stage import (
+    ConversationEndpoint,
+    Message,
+    SentImage,
+    without_none,
+)
 
 _BESIDE = ("thought", "thoughtSignature", "videoMetadata", "mediaResolution")
 """Fields of a part that say something about its content."""
@@ -67,22 +72,26 @@ class GeminiEndpoint(ConversationEndpoint):
 
     def body(self, messages: Sequence[Message], request: Request) -> dict[str, Any]:
         """Return what `generateContent` is sent, without what is left to the server."""
-        s = self.settings
+        settings = self.settings
         textual = request.modality == "text"
-        image = given(aspectRatio=s.aspect_ratio, imageSize=s.image_size)
-        config = given(
+        image = without_none(
+            aspectRatio=settings.aspect_ratio, imageSize=settings.image_size
+        )
+        config = without_none(
             responseModalities=["TEXT"] if textual else ["TEXT", "IMAGE"],
             imageConfig=None if textual else image or None,
-            temperature=s.temperature,
-            topP=s.top_p,
-            maxOutputTokens=s.max_tokens,
+            temperature=settings.temperature,
+            topP=settings.top_p,
+            maxOutputTokens=settings.max_tokens,
             seed=self.seed(request),
         )
         system = "\n\n".join(m["content"] for m in messages if m["role"] == "system")
         contents = [_content(m) for m in messages if m["role"] in _ROLES]
         instruction = {"role": "user", "parts": [{"text": system}]} if system else None
         body = {"contents": contents, "generationConfig": config}
-        return _merge(body | given(systemInstruction=instruction), s.extra_body)
+        return _merge(
+            body | without_none(systemInstruction=instruction), settings.extra_body
+        )
 
     def text_part(self, text: str) -> dict[str, Any]:
         """Return a text as a part."""
@@ -92,7 +101,7 @@ class GeminiEndpoint(ConversationEndpoint):
         """Return an image by its bytes."""
         return {"inlineData": {"mimeType": image.mime, "data": image.data}}
 
-    async def sent(self, body: Mapping[str, Any]) -> EndpointReply:
+    async def send(self, body: Mapping[str, Any]) -> EndpointReply:
         """Return the server's reply."""
         content = await self._client.exchange(f"{self._path}:generateContent", body)
         return read_reply(read_generated, content)
@@ -123,14 +132,14 @@ def read_generated(body: Mapping[str, Any]) -> EndpointReply:
         if (reason := text_at(body, "promptFeedback.blockReason")) is None:
             raise MalformedReply("neither candidates nor a block reason")
         reply.blocked.append(f"the prompt was blocked ({reason})")
-        return reply.ended(counts, reason, None)
+        return reply.complete(counts, reason, None)
     candidate = of_type(candidates[0] if candidates else {}, Mapping, "a candidate")
     for part in of_type(at(candidate, "content.parts") or [], list, "parts"):
         _add_part(reply, of_type(part, Mapping, "a part"))
     finish = finish_at(candidate, "finishReason")
     reply.add_finish(finish, text_at(candidate, "finishMessage"))
     reply.add_error(body.get("error"), counts[0])
-    return reply.ended(counts, finish, text_at(body, "modelVersion"))
+    return reply.complete(counts, finish, text_at(body, "modelVersion"))
 
 
 def _counts(usage: Any) -> tuple[dict[str, float], dict[str, Any]]:
@@ -140,11 +149,12 @@ def _counts(usage: Any) -> tuple[dict[str, float], dict[str, Any]]:
         {**_LEFT_OUT, **usage}, _USAGE, positive=["reasoning_tokens"]
     )
     details = usage.get("candidatesTokensDetails")
-    drawn = sum(
-        count_usage(d, {"tokens": "tokenCount"})[0].get("tokens", 0)
-        for d in (details if isinstance(details, list) else ())
-        if isinstance(d, Mapping) and d.get("modality") == "IMAGE"
-    )
+    of_images: list[float] = []
+    for detail in details if isinstance(details, list) else ():
+        if isinstance(detail, Mapping) and detail.get("modality") == "IMAGE":
+            own, _ = count_usage(detail, {"tokens": "tokenCount"})
+            of_images.append(own.get("tokens", 0))
+    drawn = sum(of_images)
     return counts | ({"image_output_tokens": drawn} if drawn else {}), refused
 
 

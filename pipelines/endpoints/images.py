@@ -26,7 +26,12 @@ from plait.pipelines.endpoints.replies import (
     without_error,
 )
 from plait.pipelines.endpoints.settings import DIALECTS, ImagesSettings
-from plait.pipelines.endpoints.stage import NO_SEED, EndpointStage, PreparedCall, given
+from plait.pipelines.endpoints.stage import (
+    NO_SEED,
+    EndpointStage,
+    PreparedCall,
+    without_none,
+)
 
 _COUNTS = {
     # SGLang has the names of chat completions.
@@ -89,7 +94,7 @@ class ImagesEndpoint(EndpointStage[ImageRequest, Image]):
 
     async def probe(self) -> None:
         """Ask for the models; EndpointError where the server's own is another one."""
-        s = self.settings
+        settings = self.settings
         content = await self.listing("/models")
         if content is None:
             return
@@ -97,9 +102,10 @@ class ImagesEndpoint(EndpointStage[ImageRequest, Image]):
             names = read_body(_models, content)
         except MalformedReply as error:
             raise MalformedReply(f"/models gave no list: {error}") from None
-        if DIALECTS[s.dialect].own_model and names and s.model not in names:
+        if DIALECTS[settings.dialect].own_model and names and settings.model not in names:
             raise EndpointError(
-                f"endpoint {s.url}: it has no model {s.model!r}; it has {', '.join(names)}"
+                f"endpoint {settings.url}: it has no model {settings.model!r}; it has "
+                f"{', '.join(names)}"
             )
 
     def continue_from(self, usage: Mapping[str, float]) -> None:
@@ -109,19 +115,21 @@ class ImagesEndpoint(EndpointStage[ImageRequest, Image]):
 
     def prepare(self, request: ImageRequest) -> PreparedCall | Failure:
         """Return what the server is sent for a request."""
-        s = self.settings
+        settings = self.settings
         dialect = DIALECTS[self.settings.dialect]
-        read = prompt_and_seed(request, s.prompt_prefix)
+        read = prompt_and_seed(request, settings.prompt_prefix)
         if isinstance(read, Failure):
             return read
         prompt, seed = read
-        body = given(prompt=prompt, model=s.model, size=s.size, **dialect.defaults)
-        body |= {dialect.fields[name]: value for name, value in s.chosen.items()}
-        notes = given(prompt=prompt, dialect=s.dialect, seed=NO_SEED)
+        body = without_none(
+            prompt=prompt, model=settings.model, size=settings.size, **dialect.defaults
+        )
+        body |= {dialect.fields[name]: value for name, value in settings.chosen.items()}
+        notes = without_none(prompt=prompt, dialect=settings.dialect, seed=NO_SEED)
         if dialect.own_model:
             # Not shortened: the same number gives the same noise as a stage run here.
             body["seed"] = notes["seed"] = seed
-        return PreparedCall(body | s.extra_body, notes)
+        return PreparedCall(body | settings.extra_body, notes)
 
     async def answer(self, call: PreparedCall) -> Outcome[Image]:
         """As for every endpoint.
@@ -136,7 +144,7 @@ class ImagesEndpoint(EndpointStage[ImageRequest, Image]):
             case outcome:
                 return outcome
 
-    async def sent(self, body: Mapping[str, Any]) -> EndpointReply:
+    async def send(self, body: Mapping[str, Any]) -> EndpointReply:
         """Return the server's reply."""
         form = self._response_format
         try:

@@ -17,6 +17,7 @@ import re
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from urllib.parse import SplitResult, unquote_to_bytes, urljoin, urlsplit
 
 import httpx2
@@ -165,7 +166,7 @@ class MediaReader:
 
     def __init__(self, hosts: Sequence[str] = (), timeout_s: float = 60.0) -> None:
         self._names = frozenset(host.lower() for host in hosts)
-        self._networks = [network for host in hosts for network in networks_of(host)]
+        self._networks = list(chain.from_iterable(map(networks_of, hosts)))
         self._timeout_s = timeout_s
 
     async def read(self, media: Media) -> Image:
@@ -215,7 +216,7 @@ class MediaReader:
         raise MediaError(f"{_brief_url(url)}: more than {_MOST_REDIRECTS} redirects")
 
     async def _one(self, client: httpx2.AsyncClient, url: str) -> tuple[bytes, str | None]:
-        parts = self._allowed(url)
+        parts = self._split(url)
         host = parts.hostname or ""
         address = await self._address(host, parts.port)
         literal = f"[{address}]" if address.version == 6 else str(address)
@@ -237,7 +238,8 @@ class MediaReader:
         finally:
             await response.aclose()
 
-    def _allowed(self, url: str) -> SplitResult:
+    def _split(self, url: str) -> SplitResult:
+        """Return the parts of a URL that may be fetched; MediaError for any other."""
         try:
             parts = urlsplit(url)
             host = (parts.hostname or "").lower()

@@ -66,19 +66,23 @@ def count_usage(
     in "a | b"; "a + b" is known where both are. What is no count of anything counts as not
     given, and so does 0 of `positive`.
     """
-    parts = {name: path.split(" + ") for name, path in paths.items()}
-    given = {path: at(usage, path) for own in parts.values() for path in own}
-    known = {path: value for path, value in given.items() if is_count(value)}
-    refused = [
-        f"{path.partition(' | ')[0].rpartition('.')[2]}: {value}"[:_SHOWN_OF_COUNT]
-        for path, value in given.items()
-        if value is not None and path not in known
-    ]
-    sums = {
-        n: sum(known[p] for p in own) for n, own in parts.items() if known.keys() >= {*own}
-    }
-    counts = {n: count for n, count in sums.items() if count or n not in positive}
-    return counts, {"usage_refused": refused} if refused else {}
+    known: dict[str, float] = {}
+    refused: dict[str, str] = {}  # by path: several sums may have the same
+    counts: dict[str, float] = {}
+    for name, path in paths.items():
+        terms = path.split(" + ")
+        for term in terms:
+            value = at(usage, term)
+            if is_count(value):
+                known[term] = value
+            elif value is not None:
+                field_name = term.partition(" | ")[0].rpartition(".")[2]
+                refused[term] = f"{field_name}: {value}"[:_SHOWN_OF_COUNT]
+        if all(term in known for term in terms):
+            count = sum(known[term] for term in terms)
+            if count or name not in positive:
+                counts[name] = count
+    return counts, {"usage_refused": list(refused.values())} if refused else {}
 
 
 def at(value: Any, path: str) -> Any:
@@ -193,11 +197,11 @@ class EndpointReply:
             parser = "start the server without its reasoning parser, or with another one"
             advice = "raise max_tokens" if is_cut else parser
             return f"{what}: the text is in {name}; {advice}"
-        return (
-            f"{what}: all tokens went into reasoning; raise max_tokens" if is_cut else what
-        )
+        if is_cut:
+            return f"{what}: all tokens went into reasoning; raise max_tokens"
+        return what
 
-    def ended(
+    def complete(
         self,
         counts: tuple[Mapping[str, float], Mapping[str, Any]],
         finish: str | None,
@@ -419,7 +423,8 @@ def without_thoughts(reply: EndpointReply, *, opened: bool = False) -> EndpointR
     while True:
         if said.unfinished or said.text != rest:
             bare.add_thought(said.thought.replace(mark, ""))
-            losses += [said.loss] if said.loss else []
+            if said.loss:
+                losses.append(said.loss)
         # An image of a thought stays.
         bare.segments += islice(images, said.thought.count(mark))
         text, found, rest = said.text.partition(mark)
@@ -464,7 +469,9 @@ def with_images(reply: EndpointReply) -> EndpointReply:
         return reply
     # Some servers give it apart from the text as well.
     again = [image for image in reply.images if image in in_text]
-    kept = [s for s in segments if not any(s is image for image in again)]
+    # By identity: the image in the text, which is equal, is to stay.
+    ids_again = set(map(id, again))
+    kept = [s for s in segments if id(s) not in ids_again]
     notes = dict(reply.notes)
     if len(again) == len(reply.images):
         notes.pop("order", None)
@@ -519,7 +526,7 @@ def chat_completion(body: Mapping[str, Any]) -> EndpointReply:
     counts = count_usage(body.get("usage"), _CHAT_USAGE)
     for one in errors:
         reply.add_error(one, counts[0])
-    return reply.ended(counts, finish, text_at(body, "model"))
+    return reply.complete(counts, finish, text_at(body, "model"))
 
 
 def read_reply(

@@ -20,7 +20,12 @@ from plait.pipelines.endpoints.replies import (
     words_of,
 )
 from plait.pipelines.endpoints.settings import ResponsesSettings
-from plait.pipelines.endpoints.stage import ConversationEndpoint, Message, SentImage, given
+from plait.pipelines.endpoints.stage import (
+    ConversationEndpoint,
+    Message,
+    SentImage,
+    without_none,
+)
 from plait.pipelines.endpoints.streams import response_body
 
 _SILENT = ("compaction", "web_search_call", "file_search_call")
@@ -46,17 +51,25 @@ class ResponsesEndpoint(ConversationEndpoint):
 
     def body(self, messages: Sequence[Message], request: Request) -> dict[str, Any]:
         """Return what `/responses` is sent, without what is left to the server."""
-        s = self.settings
+        settings = self.settings
         # Nothing of a benchmark is to be kept by the provider.
-        body = {"model": s.model, "input": list(messages), "store": False, "stream": False}
-        body |= given(
-            temperature=s.temperature, top_p=s.top_p, max_output_tokens=s.max_tokens
+        body = {
+            "model": settings.model,
+            "input": list(messages),
+            "store": False,
+            "stream": False,
+        }
+        body |= without_none(
+            temperature=settings.temperature,
+            top_p=settings.top_p,
+            max_output_tokens=settings.max_tokens,
         )
         if request.modality != "text":
-            tool = {name: getattr(s, name) for name in _OF_TOOL}
-            body["tools"] = [given(type=_TOOL, model=s.image_model, **tool)]
-            body |= {"tool_choice": {"type": _TOOL}} if s.must_draw else {}
-        return body | s.extra_body
+            tool = {name: getattr(settings, name) for name in _OF_TOOL}
+            body["tools"] = [without_none(type=_TOOL, model=settings.image_model, **tool)]
+            if settings.must_draw:
+                body["tool_choice"] = {"type": _TOOL}
+        return body | settings.extra_body
 
     def text_part(self, text: str) -> dict[str, Any]:
         """Return a text beside images."""
@@ -67,7 +80,7 @@ class ResponsesEndpoint(ConversationEndpoint):
         detail = self.settings.image_detail
         return {"type": "input_image", "image_url": image.url, "detail": detail}
 
-    async def sent(self, body: Mapping[str, Any]) -> EndpointReply:
+    async def send(self, body: Mapping[str, Any]) -> EndpointReply:
         """Return the server's reply."""
         content = await self._client.exchange("/responses", body)
         return read_reply(response, response_body(content))
@@ -92,7 +105,7 @@ def response(body: Mapping[str, Any]) -> EndpointReply:
     used = {"model": body.get("usage"), "tool": tool}
     counts = count_usage(used, _USAGE, positive=["image_output_tokens"])
     reply.add_error(body.get("error"), counts[0])
-    return reply.ended(counts, reason or status, text_at(body, "model"))
+    return reply.complete(counts, reason or status, text_at(body, "model"))
 
 
 def _add_problem(reply: EndpointReply, code: str | None, reason: str) -> None:

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -211,7 +212,7 @@ DIALECTS: Mapping[DialectName, Dialect] = {
 }
 """Read from the servers' released code: sglang 0.5.23, vllm-omni 0.30.0, openai 3.54."""
 
-_OPTIONAL = frozenset(name for d in DIALECTS.values() for name in d.fields)
+_OPTIONAL = frozenset(chain.from_iterable(d.fields for d in DIALECTS.values()))
 """Settings that not every dialect takes."""
 _OWN_FIELDS = ("model", "prompt", "n", "stream", "size", "seed", "response_format")
 """Fields that `extra_body` may not set: the stage does, or needs them as they are."""

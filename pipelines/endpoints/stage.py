@@ -90,7 +90,7 @@ class EndpointStage(ABC, Generic[In, Out]):
         """Return what is sent for a request; runs in the caller's thread."""
 
     @abstractmethod
-    async def sent(self, body: Mapping[str, Any]) -> EndpointReply:
+    async def send(self, body: Mapping[str, Any]) -> EndpointReply:
         """Return the API's reply to a body."""
 
     @abstractmethod
@@ -99,7 +99,7 @@ class EndpointStage(ABC, Generic[In, Out]):
 
     async def answer(self, call: PreparedCall) -> Outcome[Out]:
         """Return what the server's reply holds, retried and counted by the client."""
-        reply = await self._client.request(lambda: self.sent(call.body), call.notes)
+        reply = await self._client.request(lambda: self.send(call.body), call.notes)
         return reply if isinstance(reply, Failure) else await self.outcome(reply)
 
     def continue_from(self, usage: Mapping[str, float]) -> None:
@@ -150,7 +150,7 @@ class ConversationEndpoint(EndpointStage[Request, Draft]):
         """Return what the record notes of a request besides its messages."""
         seed = self.seed(request)
         notes: dict[str, Any] = {"seed": NO_SEED if seed is None else seed}
-        return notes | given(modality=request.modality)
+        return notes | without_none(modality=request.modality)
 
     def seed(self, request: Request) -> int | None:
         """Return the record's seed as servers take it; None where it is not sent."""
@@ -198,16 +198,16 @@ class ConversationEndpoint(EndpointStage[Request, Draft]):
     def _in_form(self, message: Message, images: Mapping[str, SentImage]) -> Message:
         if isinstance(message["content"], str):
             return message
-        parts = [
-            self.text_part(p["text"])
-            if p["type"] == "text"
-            else self.part(images[p["sha256"]])
-            for p in message["content"]
-        ]
+        parts: list[dict[str, Any]] = []
+        for part in message["content"]:
+            if part["type"] == "text":
+                parts.append(self.text_part(part["text"]))
+            else:
+                parts.append(self.part(images[part["sha256"]]))
         return message | {"content": parts}
 
 
-def given(**values: Any) -> dict[str, Any]:
+def without_none(**values: Any) -> dict[str, Any]:
     """Return the values that are not left to the server."""
     return {name: value for name, value in values.items() if value is not None}
 
@@ -235,12 +235,12 @@ def _message(role: str, content: Sequence[Text | Image]) -> Message:
     texts = [s.text for s in content if isinstance(s, Text)]
     if len(texts) == len(content):
         return {"role": role, "content": "".join(texts)}
-    parts = [
-        {"type": "text", "text": s.text}
-        if isinstance(s, Text)
-        else {"type": "image", "sha256": s.digest}
-        for s in content
-    ]
+    parts: list[dict[str, Any]] = []
+    for segment in content:
+        if isinstance(segment, Text):
+            parts.append({"type": "text", "text": segment.text})
+        else:
+            parts.append({"type": "image", "sha256": segment.digest})
     return {"role": role, "content": parts}
 
 

@@ -8,8 +8,9 @@ over the prompt; a longer one adds a row to the batch, and steps.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from torch import Tensor
@@ -37,7 +38,9 @@ class AnswerPrompt(ChatPrompt):
     def paths(self) -> list[Ids]:
         """The fewest beginnings of answers that lead to every token's distribution."""
         before = {ids[:-1] for ids in self.answers.values()}
-        within = {path[:n] for path in before for n in range(len(path))}
+        within = set[Ids]()
+        for path in before:
+            within.update(path[:n] for n in range(len(path)))
         return sorted(before - within)
 
 
@@ -54,9 +57,9 @@ class AnswerProbabilities(PromptedModel[AnswerPrompt, Score]):
 
     def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Score]]:
         """Return one score per candidate, in order."""
-        return answer_all([self._asked(candidate) for candidate in inputs], self._answer)
+        return answer_all([self._prompt(candidate) for candidate in inputs], self._answer)
 
-    def _asked(self, candidate: Candidate) -> AnswerPrompt | Skip | Failure:
+    def _prompt(self, candidate: Candidate) -> AnswerPrompt | Skip | Failure:
         if failure := empty(candidate.question):
             return failure
         encode = self._tokenizer.encode
@@ -81,25 +84,31 @@ class AnswerProbabilities(PromptedModel[AnswerPrompt, Score]):
     def _read(
         self, prompts: list[AnswerPrompt], inputs: Any, lengths: list[int]
     ) -> list[Outcome[Score]]:
-        rows = [(i, path) for i, prompt in enumerate(prompts) for path in prompt.paths]
+        rows: list[tuple[int, Ids]] = []
+        for number, prompt in enumerate(prompts):
+            rows += [(number, path) for path in prompt.paths]
+        prompt_of_row = [prompts[number] for number, _ in rows]
         if len(rows) > len(prompts):
-            inputs = self._prompts.encoded([prompts[i] for i, _ in rows])
-        images = [[image.digest for image in prompts[i].request.images] for i, _ in rows]
-        reader = AnswerReader([(prompts[i].answers, path) for i, path in rows])
+            inputs = self._prompts.encode(prompt_of_row)
+        images = [prompt.image_digests for prompt in prompt_of_row]
+        reader = AnswerReader([(prompts[number].answers, path) for number, path in rows])
+        # One step more than the path has: what may follow its last token is read too.
         limits = [len(path) + 1 for _, path in rows]
-        tracks = self._write(PromptBatch(inputs, images, limits, [0] * len(rows), reader))
+        seeds = [0] * len(rows)  # of which nothing is sampled
+        tracks = self._write(PromptBatch(inputs, images, limits, seeds, reader))
         known: list[dict[Ids, float]] = [{} for _ in prompts]
         broken = set[int]()
-        for (i, _), logprobs, track in zip(rows, reader.logprobs, tracks, strict=True):
-            known[i] |= logprobs
+        for (number, _), logprobs, track in zip(rows, reader.logprobs, tracks, strict=True):
+            known[number] |= logprobs
             if track.stop == NO_NUMBERS:
-                broken.add(i)
-        return [
-            no_numbers(SCORES, self._model.dtype)
-            if i in broken
-            else _score(prompt, known[i], lengths[i])
-            for i, prompt in enumerate(prompts)
-        ]
+                broken.add(number)
+        outcomes: list[Outcome[Score]] = []
+        for number, prompt in enumerate(prompts):
+            if number in broken:
+                outcomes.append(no_numbers(SCORES, self._model.dtype))
+            else:
+                outcomes.append(_score(prompt, known[number], lengths[number]))
+        return outcomes
 
 
 class AnswerReader:
@@ -108,15 +117,7 @@ class AnswerReader:
     def __init__(self, rows: Sequence[tuple[dict[str, Ids], Ids]]) -> None:
         """`rows` are a question's answers, and the tokens that are put into its reply."""
         self._paths = [path for _, path in rows]
-        self._wanted = [
-            [
-                sorted(
-                    {a[: n + 1] for a in answers.values() if a[:n] == path[:n] and a[n:]}
-                )
-                for n in range(len(path) + 1)
-            ]
-            for answers, path in rows
-        ]
+        self._wanted = [_beginnings_along(path, answers) for answers, path in rows]
         self.logprobs: list[dict[Ids, float]] = [{} for _ in rows]
         """By row: of each beginning of an answer, that of its last token."""
         self._steps = [0] * len(rows)
@@ -124,14 +125,19 @@ class AnswerReader:
     def __call__(self, logits: Tensor, records: Sequence[int]) -> list[int]:
         """Return the next token of each row's path; NONE where logits are no numbers."""
         wanted = [self._wanted[row][self._steps[row]] for row in records]
-        places = [(r, ids[-1]) for r, own in enumerate(wanted) for ids in own]
-        rows, columns = zip(*places, strict=True)
-        values = iter(logits.log_softmax(-1)[list(rows), list(columns)].tolist())
+        rows: list[int] = []
+        columns: list[int] = []
+        for row, beginnings in enumerate(wanted):
+            rows += [row] * len(beginnings)
+            columns += [ids[-1] for ids in beginnings]
+        values = iter(logits.log_softmax(-1)[rows, columns].tolist())
         sound = are_numbers(logits).tolist()
-        return [
-            self._next(row, dict(zip(own, values, strict=False)), is_sound)
-            for row, own, is_sound in zip(records, wanted, sound, strict=True)
-        ]
+        tokens = []
+        for row, beginnings, is_sound in zip(records, wanted, sound, strict=True):
+            own_values = islice(values, len(beginnings))
+            logprobs = dict(zip(beginnings, own_values, strict=True))
+            tokens.append(self._next(row, logprobs, is_sound))
+        return tokens
 
     def _next(self, row: int, logprobs: dict[Ids, float], is_sound: bool) -> int:
         self.logprobs[row] |= logprobs
@@ -143,10 +149,27 @@ class AnswerReader:
         return path[step] if step < len(path) else next(iter(logprobs))[-1]
 
 
+def _beginnings_along(path: Ids, answers: Mapping[str, Ids]) -> list[list[Ids]]:
+    """Return the beginnings of answers to be read before each token of `path` and after.
+
+    At step n the reply has n tokens of the path: the distribution of the next token is read
+    for every answer that begins with these and goes on.
+    """
+    steps = []
+    for n in range(len(path) + 1):
+        going_on = [ids for ids in answers.values() if ids[:n] == path[:n] and len(ids) > n]
+        steps.append(sorted({ids[: n + 1] for ids in going_on}))
+    return steps
+
+
+def _token_logprobs(ids: Ids, known: Mapping[Ids, float]) -> list[float]:
+    """Return that of each token of an answer, by the beginnings that end in them."""
+    return [known[ids[:n]] for n in range(1, len(ids) + 1)]
+
+
 def _score(prompt: AnswerPrompt, logprobs: dict[Ids, float], length: int) -> Result[Score]:
     of_each = {
-        answer: [logprobs[ids[: n + 1]] for n in range(len(ids))]
-        for answer, ids in prompt.answers.items()
+        answer: _token_logprobs(ids, logprobs) for answer, ids in prompt.answers.items()
     }
     answers = {
         answer: {"tokens": list(prompt.answers[answer]), "logprobs": own}

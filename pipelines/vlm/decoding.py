@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import torch
@@ -137,18 +137,18 @@ class EmbeddedPromptReader:
 
         `images` are the digests of each prompt's images.
         """
-        digests = [digest for own in images for digest in own]
+        digests = list(chain.from_iterable(images))
         each = list(_of_each_image(inputs)) if digests else []
         features = self._features(dict(zip(digests, each, strict=True)))
         grids = (image.get("image_grid_thw") for image in each)
-        return [
-            self._prompt(
-                {name: inputs[name][row] for name in _PER_TOKEN if name in inputs},
-                [features[digest] for digest in own],
-                list(islice(grids, len(own))),
-            )
-            for row, own in enumerate(images)
-        ]
+        names = [name for name in _PER_TOKEN if name in inputs]
+        prompts = []
+        for row, own in enumerate(images):
+            padded = {name: inputs[name][row] for name in names}
+            own_features = [features[digest] for digest in own]
+            own_grids = list(islice(grids, len(own)))
+            prompts.append(self._prompt(padded, own_features, own_grids))
+        return prompts
 
     def _prompt(
         self,
@@ -182,12 +182,13 @@ class EmbeddedPromptReader:
 
     def _read_images(self, images: list[ImageInput]) -> list[Tensor]:
         """Return features (positions, width) of each image, in the host's memory."""
-        joined = {n: torch.cat([image[n] for image in images]) for n in images[0]}
         weight = self._embedding.weight
-        inputs = {
-            name: values.to(weight if values.is_floating_point() else weight.device)
-            for name, values in joined.items()
-        }
+        inputs = {}
+        for name in images[0]:
+            values = torch.cat([image[name] for image in images])
+            # Grids and sizes stay whole numbers.
+            like = weight if values.is_floating_point() else weight.device
+            inputs[name] = values.to(like)
         read = self._model.get_image_features(**inputs, return_dict=True)
         # Copies: parts of one tensor would keep all of it.
         return [features.to("cpu", copy=True) for features in read.pooler_output]
@@ -219,19 +220,19 @@ def by_streams(
     chooser = prompts.chooser(settings, [p.ids for p in read])
     embedding = model.get_input_embeddings()
 
-    def opened(records: list[int]) -> list[Stream]:
+    def open_streams(records: list[int]) -> list[Stream]:
         new = [read[record] for record in records]
         return streams.open([p.embeddings for p in new], [p.position_ids for p in new])
 
-    def chosen(states: Tensor, records: list[int]) -> list[int]:
+    def choose(states: Tensor, records: list[int]) -> list[int]:
         return chooser(model.lm_head(states).float(), records)
 
-    def embedded(tokens: list[int]) -> Tensor:
+    def embed(tokens: list[int]) -> Tensor:
         ids = torch.tensor(tokens, device=embedding.weight.device)
         return embedding(ids)  # type: ignore[no-any-return]
 
     ends = end_ids(model.generation_config)
-    write = TextWriter(streams, opened, chosen, embedded, ends, settings.rows)
+    write = TextWriter(streams, open_streams, choose, embed, ends, settings.rows)
     return write(prompts.limits)
 
 
@@ -266,6 +267,7 @@ class ChosenTokens(LogitsProcessor):  # type: ignore[misc]
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Return scores (rows, vocabulary) that are 0 at the token and -inf elsewhere."""
         live = [row for row, track in enumerate(self._tracks) if track.stop is None]
+        # A row that has ended gets such a token: `generate` stops once all rows have one.
         tokens = [min(self._ends, default=0)] * len(self._tracks)
         for row, token in zip(live, self._chooser(scores[live], live), strict=True):
             self._tracks[row].take(token, self._ends)
@@ -295,22 +297,24 @@ class TokenChooser:
         """
         penalty = self._settings.repetition_penalty
         if penalty == 1.0:
-            return read_tokens(self._chosen(logits, records), logits)
+            return read_tokens(self._choose(logits, records), logits)
         if self._seen is None:
             shape = len(self._prompts), logits.shape[1]
             self._seen = torch.zeros(shape, dtype=torch.bool, device=logits.device)
             for row, ids in zip(self._seen, self._prompts, strict=True):
                 row[ids] = True
         scores = penalise(logits, self._seen[records], penalty)
-        tokens = read_tokens(self._chosen(scores, records), logits)
+        tokens = read_tokens(self._choose(scores, records), logits)
         self._seen[records, tokens] = True
         return tokens
 
-    def _chosen(self, scores: Tensor, records: Sequence[int]) -> Tensor:
-        s = self._settings
-        if s.temperature == 0:
+    def _choose(self, scores: Tensor, records: Sequence[int]) -> Tensor:
+        settings = self._settings
+        if settings.temperature == 0:
             return scores.argmax(dim=-1)
-        limited = nucleus(shortlist(scores / s.temperature, s.top_k), s.top_p)
+        limited = nucleus(
+            shortlist(scores / settings.temperature, settings.top_k), settings.top_p
+        )
         generators = (self._generators[record] for record in records)
         # In vocabulary order, in float64.
         return draw_tokens(limited.double().softmax(-1), uniforms(generators))

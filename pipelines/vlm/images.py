@@ -222,7 +222,7 @@ class Emu3Layout:
         """Tokens of an image with its marks."""
         return self.height * (self.width + 1) + len(self.closing)
 
-    def fixed(self, place: int) -> int | None:
+    def only_token_at(self, place: int) -> int | None:
         """Return the only token that may stand there; None where any code may."""
         after = place - self.height * (self.width + 1)
         if after >= 0:
@@ -255,7 +255,7 @@ class GuidedCodes(LogitsProcessor):  # type: ignore[misc]
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Return scores (rows, vocabulary) that are 0 at the token and -inf elsewhere."""
         images = len(self._generators)
-        fixed = self._layout.fixed(len(self._chosen))
+        fixed = self._layout.only_token_at(len(self._chosen))
         if fixed is None:
             columns = scores.float().log_softmax(-1)[:, self._layout.codes]
             mixed = columns[:images]

@@ -33,6 +33,11 @@ class ChatPrompt:
     """Control tokens that were broken in the user's text."""
     request: Request
 
+    @property
+    def image_digests(self) -> list[str]:
+        """Those of the request's images, in order."""
+        return [image.digest for image in self.request.images]
+
 
 class ChatPromptWriter:
     """Fills in a checkpoint's chat template and encodes batches of prompts."""
@@ -84,7 +89,7 @@ class ChatPromptWriter:
         height = int(image.height * scale)
         return image.resize((max(width, 1), max(height, 1)), Pillow.Resampling.LANCZOS)
 
-    def encoded(self, prompts: Sequence[ChatPrompt]) -> Any:
+    def encode(self, prompts: Sequence[ChatPrompt]) -> Any:
         """Return a batch padded on the left: input_ids (prompts, length), ..."""
         images = [list(p.images) for p in prompts]
         bos = self._processor.tokenizer.bos_token
@@ -128,10 +133,12 @@ def ends_in_thought(processor: Any) -> bool:
 
 
 def _message(turn: Turn) -> dict[str, Any]:
-    content = [
-        {"type": "text", "text": s.text} if isinstance(s, Text) else {"type": "image"}
-        for s in turn.content
-    ]
+    content: list[dict[str, str]] = []
+    for segment in turn.content:
+        if isinstance(segment, Text):
+            content.append({"type": "text", "text": segment.text})
+        else:
+            content.append({"type": "image"})
     return {"role": turn.role, "content": content}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
@@ -55,11 +56,11 @@ class PromptedModel(Generic[P, V]):
 
     def _answer(self, prompts: list[P]) -> list[Outcome[V]]:
         try:
-            inputs = self._prompts.encoded(prompts)
+            inputs = self._prompts.encode(prompts)
         except Exception as error:
             # A processor raises for the whole batch: find the request it rejects.
             if len(prompts) > 1:
-                return [answer for p in prompts for answer in self._answer([p])]
+                return list(chain.from_iterable(self._answer([p]) for p in prompts))
             fault = Fault.BAD_INPUT if isinstance(error, ValueError) else Fault.ERROR
             return [Failure(f"the processor refuses the request: {error}", fault)]
         lengths = inputs["attention_mask"].sum(1).tolist()
@@ -112,7 +113,7 @@ class VisionLanguageModel(PromptedModel[ChatPrompt, Draft]):
             rooms = (context - length for length in lengths)
             limits = [min(pair) for pair in zip(limits, rooms, strict=True)]
         seeds = [p.request.seed or 0 for p in prompts]
-        digests = [[image.digest for image in p.request.images] for p in prompts]
+        digests = [p.image_digests for p in prompts]
         texts = self._write(PromptBatch(inputs, digests, limits, seeds))
         parts = zip(prompts, texts, lengths, strict=True)
         return [self._result(p, text, length) for p, text, length in parts]
@@ -153,13 +154,13 @@ class VisionLanguageModel(PromptedModel[ChatPrompt, Draft]):
         Special tokens are no part of a text, but some of them mark a thought.
         """
         kept = [token for token in track.ids if token not in self._dropped]
-        text = self._decoded(kept, skip_special_tokens=False)
+        text = self._decode(kept, skip_special_tokens=False)
         reply = separate(text, opened=opens_thought(prompt.text))
         if reply.unfinished or reply.text != text:
             return reply
-        return Reply(self._decoded(track.ids, skip_special_tokens=True))
+        return Reply(self._decode(track.ids, skip_special_tokens=True))
 
-    def _decoded(self, ids: Sequence[int], **options: Any) -> str:
+    def _decode(self, ids: Sequence[int], **options: Any) -> str:
         text: str = self._tokenizer.decode(
             ids, clean_up_tokenization_spaces=False, **options
         )

@@ -81,9 +81,9 @@ class MmieScoreSettings(ModelSettings):
         default = _TINY_NEW_TOKENS if weights == "tiny" else _NEW_TOKENS
         return default if self.max_new_tokens is None else self.max_new_tokens
 
-    def keyed(self, weights: Weights) -> dict[str, Any]:
+    def key_fields(self, weights: Weights) -> dict[str, Any]:
         """As for every model, with the length of the reply made explicit."""
-        return super().keyed(weights) | {"max_new_tokens": self.new_tokens(weights)}
+        return super().key_fields(weights) | {"max_new_tokens": self.new_tokens(weights)}
 
     def per_record_gib(self) -> float:
         """Return the cache of one context."""

@@ -114,7 +114,7 @@ class PhiTokenizer(LlamaTokenizer):
         """
         self._legacy = config.get("legacy") is not False
         proto = model if self._legacy else model + _NO_DUMMY_PREFIX
-        super().__init__(LlamaPieces.parsed(proto, "tokenizer.model"), added)
+        super().__init__(LlamaPieces.parse(proto, "tokenizer.model"), added)
         self._chunk = functools.lru_cache(_REMEMBERED_TEXTS)(self._encode)
         self._name_of = {token.id: token.name for token in self.added.values()}
         roles = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
@@ -142,11 +142,11 @@ class PhiTokenizer(LlamaTokenizer):
         lead = [] if role else self.chunk(_SPACE)
         return [*self._first, *lead, *super().encode(parts), *self._last]
 
-    def stripped(self, text: str, before: Control | None, after: Control | None) -> str:
+    def strip(self, text: str, before: Control | None, after: Control | None) -> str:
         """As every LLaMA tokenizer; a text that opens a prompt begins with a space."""
         if before is None and not self._legacy:
             text = _SPACE + text
-        return super().stripped(text, before, after)
+        return super().strip(text, before, after)
 
     def chunk(self, text: str) -> list[int]:
         """Return ids of a text between control tokens; answers to a question share most."""

@@ -243,19 +243,19 @@ def _with_parameters_of(
     """Give a function the parameters of another; it is called with all, by name."""
     signature = inspect.signature(declared)
 
-    def changed(function: Callable[..., T]) -> Callable[P, T]:
+    def change(function: Callable[..., T]) -> Callable[P, T]:
         @wraps(function)
-        def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        def call(*args: P.args, **kwargs: P.kwargs) -> T:
             given = signature.bind(*args, **kwargs)
             given.apply_defaults()
             return function(**given.arguments)
 
-        called.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        call.__signature__ = signature.replace(  # type: ignore[attr-defined]
             return_annotation=inspect.signature(function).return_annotation
         )
-        return called
+        return call
 
-    return changed
+    return change
 
 
 @_with_parameters_of(run)

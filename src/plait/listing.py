@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from rich.console import Console
@@ -76,6 +77,14 @@ _NOT_STATED = "not stated"
 
 
 def _systems() -> Iterator[ResultTable]:
+    yield _native_models()
+    yield _served_models()
+    yield _lvlms()
+    yield _drawing_models()
+    yield _other_systems()
+
+
+def _native_models() -> ResultTable:
     rows = []
     for name, entry in by_name(Named.NATIVE).items():
         system = resolve(name, Models(weights="dummy"))
@@ -84,12 +93,18 @@ def _systems() -> Iterator[ResultTable]:
         total = _total(stage.params_b for stage in system.stages)
         rows.append([name, models, *_about(entry.facts, total, images)])
     head = ["name", "model", *_COLUMNS]
-    yield _table("Native interleaved models", head, rows)
-    rows = [
-        [name, entry.settings["model"], *_about(entry.facts)]
-        for name, entry in by_name(Named.SERVED).items()
-    ]
-    yield _table("The same behind a chat server", head, rows)
+    return _table("Native interleaved models", head, rows)
+
+
+def _served_models() -> ResultTable:
+    rows = []
+    for name, entry in by_name(Named.SERVED).items():
+        rows.append([name, entry.settings["model"], *_about(entry.facts)])
+    head = ["name", "model", *_COLUMNS]
+    return _table("The same behind a chat server", head, rows)
+
+
+def _lvlms() -> ResultTable:
     rows = []
     for name, entry in by_name(Named.LVLM).items():
         settings = lvlm(name)
@@ -100,7 +115,10 @@ def _systems() -> Iterator[ResultTable]:
         size = getattr(settings, "params_b", None)
         rows.append([name, settings.model, where, *_about(entry.facts, size)])
     head = ["name", "model", "at", *_COLUMNS]
-    yield _table("LVLMs: the first half of LVLM+T2I", head, rows)
+    return _table("LVLMs: the first half of LVLM+T2I", head, rows)
+
+
+def _drawing_models() -> ResultTable:
     rows = []
     for name, entry in by_name(Named.T2I).items():
         drawing = t2i(name)
@@ -111,7 +129,10 @@ def _systems() -> Iterator[ResultTable]:
         total = _total(part.params_b for part in parts)
         rows.append([name, drawing.model, notes, *_about(entry.facts, total)])
     head = ["name", "model", "settings", *_COLUMNS]
-    yield _table("Text-to-image models: the second half", head, rows)
+    return _table("Text-to-image models: the second half", head, rows)
+
+
+def _other_systems() -> ResultTable:
     rows = [
         *_helps(entries(Named.COMPOSITION)),
         *_helps(e for e in entries(Named.LVLM, Named.T2I, *SYSTEMS) if e.prefix),
@@ -123,7 +144,7 @@ def _systems() -> Iterator[ResultTable]:
         *_places(),
         f"Controls: {', '.join(CONTROLS)}.",
     )
-    yield _table("Other models and systems", ("name", "what"), rows, remarks)
+    return _table("Other models and systems", ("name", "what"), rows, remarks)
 
 
 def _places() -> list[str]:
@@ -222,11 +243,11 @@ def fetch(names: Sequence[str], console: Console) -> int:
     from plait.generators.loading.files import weights_file
 
     repositories = {name: _repositories(name, console) for name in names}
-    for name in (name for name, needed in repositories.items() if not needed):
-        console.print(f"{name} has no weights to fetch")
-    for repo, revision in dict.fromkeys(
-        r for needed in repositories.values() for r in needed
-    ):
+    for name, needed in repositories.items():
+        if not needed:
+            console.print(f"{name} has no weights to fetch")
+    # What several of them share is fetched once.
+    for repo, revision in dict.fromkeys(chain.from_iterable(repositories.values())):
         console.print(f"fetching {repo} ({revision})")
         if "://" in repo:
             console.print(f"  {weights_file(repo)}")
@@ -244,7 +265,10 @@ def fetch(names: Sequence[str], console: Console) -> int:
 def _repositories(name: str, console: Console) -> list[tuple[str, str]]:
     """(Hub id, revision) of everything a name needs."""
     with pinning({}) as pins:
-        _resolve_all(Path(name)) if name.endswith(".toml") else _stages(name)
+        if name.endswith(".toml"):
+            _resolve_all(Path(name))
+        else:
+            _stages(name)
     for error in pins.errors:
         if not isinstance(error, UnavailableWeights):
             console.print("cannot be used:", str(error), markup=False, highlight=False)

@@ -292,17 +292,17 @@ def with_options(
         parameters |= inspect.signature(declaration, eval_str=True).parameters
     taken = {n: p for n, p in parameters.items() if p.annotation is not None}
 
-    def decorated(command: Callable[[dict[str, Any]], int]) -> Callable[..., int]:
-        def called(**options: Any) -> int:
+    def decorate(command: Callable[[dict[str, Any]], int]) -> Callable[..., int]:
+        def call(**options: Any) -> int:
             return command(options)
 
-        called.__name__ = command.__name__
-        called.__doc__ = command.__doc__
-        called.__annotations__ = {name: p.annotation for name, p in taken.items()}
-        called.__signature__ = inspect.Signature([*taken.values()])  # type: ignore[attr-defined]
-        return called
+        call.__name__ = command.__name__
+        call.__doc__ = command.__doc__
+        call.__annotations__ = {name: p.annotation for name, p in taken.items()}
+        call.__signature__ = inspect.Signature([*taken.values()])  # type: ignore[attr-defined]
+        return call
 
-    return decorated
+    return decorate
 
 
 def forecast_of(options: Mapping[str, Any]) -> ForecastOptions:

@@ -92,7 +92,10 @@ def _jobs(root: AnyPath) -> Path:
 
 
 def _set(settings: Sequence[str]) -> list[str]:
-    return [word for setting in settings for word in ("--set", setting)]
+    words: list[str] = []
+    for setting in settings:
+        words += ["--set", setting]
+    return words
 
 
 def _name(root: AnyPath) -> str:

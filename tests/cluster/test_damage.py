@@ -494,4 +494,4 @@ def test_what_is_read_of_a_part_that_is_gone_names_it(
         read(row)
     assert (stopped.value.part, "\n" in str(stopped.value)) == (row.part, False)
     for strict in (False, True):
-        assert Store(tmp_path, strict=strict).told(row) == ({}, {})
+        assert Store(tmp_path, strict=strict).notes_and_usage(row) == ({}, {})

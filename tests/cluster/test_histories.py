@@ -72,7 +72,7 @@ def always_broken(lock: RunLock, path: Path) -> None:
 DEFECTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "a node's end is charged to its workers": (
         WorkerPool,
-        "_outlived",
+        "_has_outlived",
         lambda pool, death: True,
     ),
     "what a worker that stops has is free at once": (

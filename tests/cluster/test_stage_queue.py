@@ -97,7 +97,7 @@ def test_bisection_finds_exactly_the_poison(case: tuple[int, set[int]]) -> None:
     while (batch := p.take(idle=True, workers=1)) is not None:
         bad = [j for j in batch.jobs if int(j.label) in poison]
         if not bad:
-            p.finished()
+            p.finish_batch()
             done |= {int(j.label) for j in batch.jobs}
             continue
         failed |= {int(j.label) for j, _ in p.batch_raised(batch, "RuntimeError: no")}

@@ -161,7 +161,7 @@ def test_queues_are_counters_that_are_sampled_once_a_second(tmp_path: Path) -> N
         journal.activate()
         for seconds, jobs in ((2, 7), (2.5, 6), (4, 5), (6, 5)):
             clock.at(seconds)
-            journal.queued({"a": jobs})
+            journal.note_queues({"a": jobs})
     trace = read_chrome(trace_text(read_sessions(tmp_path)))
     counters = [(e["ts"], e["args"]) for e in trace["traceEvents"] if e["ph"] == "C"]
     assert counters == [(2 * SECOND, {"jobs": 7}), (4 * SECOND, {"jobs": 5})]

@@ -56,7 +56,7 @@ class Work:
         endpoint = "http://x" if self.remote else None
         place = Placement(num_gpus=self.gpus, concurrency=self.slots, endpoint=endpoint)
         lane = journal.lane(self.stage, place, "0123456789")
-        lane.placed("host")
+        lane.note_host("host")
         lane.enter("loading")
         clock.at(self.ready)
         lane.enter("ready")
@@ -67,17 +67,17 @@ class Work:
             key = self._keys.setdefault(sent, sent)
             clock.at(t)
             if t == begin:
-                lane.sent(key)
+                lane.note_sent(key)
                 continue
             times = (clock.start + round((s + self.ahead) * 1e9) for s in (begin, end))
             spans = [Span("compute", *times)]
             told = {"records": 4, "status": self.status, "joules": self.joules}
-            lane.received(key, spans, **told)
+            lane.note_answer(key, spans, **told)
         if self.lost:
             clock.at(self.lost[0])
-            lane.sent(self)
+            lane.note_sent(self)
             clock.at(self.lost[1])
-            lane.lost(self, 4)
+            lane.note_loss(self, 4)
         clock.at(self.end)
         lane.enter("ended")
 

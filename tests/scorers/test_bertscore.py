@@ -117,7 +117,10 @@ def test_what_does_not_fit_is_named(saved: tuple[Any, ...]) -> None:
         BertScore(**settings(folder) | {"layer": 4})
     with pytest.raises(UsageError, match="layer"):
         resolve_scorer("bertscore", "tiny", {"model": str(folder)})
-    assert BertScoreSettings().keyed("tiny")["layer"] == LAYERS["FacebookAI/roberta-large"]
+    assert (
+        BertScoreSettings().key_fields("tiny")["layer"]
+        == LAYERS["FacebookAI/roberta-large"]
+    )
 
 
 def test_missing_weights_are_named(tmp_path: Path) -> None:

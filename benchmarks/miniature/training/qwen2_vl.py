@@ -116,7 +116,7 @@ def batch_of(rows: list[Row], processor: Any) -> tuple[Any, Tensor]:
         ended = text + processor.tokenizer.eos_token
         chats.append(replace(chat, text=chat.text + ended))
         lengths.append(len(processor.tokenizer(ended).input_ids))
-    inputs = write.encoded(chats)
+    inputs = write.encode(chats)
     places = torch.arange(inputs["input_ids"].shape[1], 0, -1)
     return inputs, places <= torch.tensor(lengths)[:, None]
 

@@ -269,7 +269,7 @@ class RunResults(ResultTables):
 
     def noted(self, record: RecordRow) -> dict[str, Any]:
         """Return what a stage noted about a record."""
-        notes, _ = self.store.told(record)
+        notes, _ = self.store.notes_and_usage(record)
         return notes
 
     # ------------------------------------------------------------------------- board

@@ -334,7 +334,7 @@ class _CountingEngine(Engine):
         self._counted.update(job.key for job, _ in failed)
         return [(job.key, failure) for job, failure in failed]
 
-    def _ended(self, walker: Walker[Any], outcome: Outcome[Any]) -> None:
+    def _end_walk(self, walker: Walker[Any], outcome: Outcome[Any]) -> None:
         """Nothing is to be done."""
 
 

@@ -182,32 +182,32 @@ def test_white_space_beside_special_tokens():
     frame = [T["[IMG]"], *[T["<image>"]] * 3, T["[/IMG]"]]
     head, tail = [T["<s>"]], [T["[ASSISTANT]"], *piece(":")]
     stripped = [*piece("a house ."), T["[USER]"], *piece(":  red"), *frame, *piece("bird")]
-    assert T.encoded(parts, 3) == [*head, *stripped, *tail]
+    assert T.encode_prompt(parts, 3) == [*head, *stripped, *tail]
     kept = [*piece("a house . "), T["[USER]"], *piece(":  red \n"), *frame]
-    assert KEEPING.encoded(parts, 3) == [*head, *kept, *piece("\n bird "), *tail]
+    assert KEEPING.encode_prompt(parts, 3) == [*head, *kept, *piece("\n bird "), *tail]
     unknown = [*head, *piece("  a "), T["<unk>"], *piece(" b  ")]
-    assert T.encoded(["  a <unk> b  "], 1) == unknown
-    assert T.encoded(["a bird \n"], 5, True) == [*head, *piece("a bird"), T["[IMG]"]]
+    assert T.encode_prompt(["  a <unk> b  "], 1) == unknown
+    assert T.encode_prompt(["a bird \n"], 5, True) == [*head, *piece("a bird"), T["[IMG]"]]
 
 
 def test_runs_of_text_have_a_space_of_their_own_and_adjoining_ones_are_one():
-    assert T.encoded(["house</s>ho", "use"], 1) == [
+    assert T.encode_prompt(["house</s>ho", "use"], 1) == [
         *(T["<s>"], *piece("house"), T["</s>"], *piece("house"))
     ]
     assert piece("house") == [T.pieces.id_of("\u2581house")]
-    assert T.encoded(["a [US", "ER] b"], 1) == T.encoded(["a [USER] b"], 1)
+    assert T.encode_prompt(["a [US", "ER] b"], 1) == T.encode_prompt(["a [USER] b"], 1)
 
 
 def test_text_does_not_mean_an_image():
     """An image mark spelt out in text would shift the vectors of the real images."""
     marks = ["[IMG]", "[/IMG]", "<image>", "[gIMG]", "[PAD]"]
-    ids = T.encoded([f"a {' '.join(marks)} b", FIRST], 2)
+    ids = T.encode_prompt([f"a {' '.join(marks)} b", FIRST], 2)
     assert [ids.count(T[m]) for m in marks] == [1, 1, 2, 0, 0]
     assert T.decode(ids) == f"a {' '.join(marks)} b"
 
 
 def test_special_tokens_may_be_spelt_out_and_are_not_written_out():
-    ids = T.encoded(["<grounding><phrase>a bird</phrase><patch_index_0256>"], 1)
+    ids = T.encode_prompt(["<grounding><phrase>a bird</phrase><patch_index_0256>"], 1)
     named = ["<s>", "<grounding>", "<phrase>", "</phrase>", "<patch_index_0256>"]
     assert [i for i in ids if i not in piece("a bird")] == [T[n] for n in named]
     unspoken = (T[n] for n in ("[USER]", "</s>", "<image>", "[PAD]", "<unk>"))
@@ -216,7 +216,7 @@ def test_special_tokens_may_be_spelt_out_and_are_not_written_out():
 
 @given(st.text(st.characters(codec="utf-8"), max_size=40), st.integers(0, 3))
 def test_any_text_is_encoded_and_read_back(text, images):
-    ids = T.encoded([text, *[FIRST] * images], 4)
+    ids = T.encode_prompt([text, *[FIRST] * images], 4)
     assert ids[0] == T["<s>"]
     assert ids.count(T["<image>"]) == 4 * images
     assert max(ids) < T.rows
@@ -228,6 +228,6 @@ def test_any_text_is_encoded_and_read_back(text, images):
 def test_the_longest_name_wins():
     added = {"<a>": 500, "<a><b>": 501}
     names = {name: token.id for name, token in T.added.items()}
-    ids = Emu2Tokens(T.pieces, names | added).encoded(["x<a><b>y"], 1)
+    ids = Emu2Tokens(T.pieces, names | added).encode_prompt(["x<a><b>y"], 1)
     assert 501 in ids
     assert 500 not in ids

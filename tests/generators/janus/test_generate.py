@@ -151,7 +151,7 @@ def test_later_rounds_read_the_answer_so_far(stage):
 def test_logits_that_are_no_numbers_fail_alone(saved):
     ours = JanusCondition(**saved("janus-pro-1b", "condition"), **EXACT, image_greedy=True)
     usual = ours([ImageRequest(PROMPTS[1])])
-    broken = ours.janus.encoded(" boat")[0]
+    broken = ours.janus.encode(" boat")[0]
     ours.table[broken] = torch.nan
     failed, sound = ours([ImageRequest(PROMPTS[0]), ImageRequest(PROMPTS[1])])
     assert "finite" in failed.reason or "numbers" in failed.reason

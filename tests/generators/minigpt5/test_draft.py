@@ -108,10 +108,10 @@ def test_ids_that_are_not_text_are_noted():
 
 def test_the_template_enters_the_key():
     defaults = MiniGPT5DraftSettings()
-    keyed = defaults.keyed("tiny")
+    keyed = defaults.key_fields("tiny")
     assert keyed["system_prompt"] == VIST
-    assert MiniGPT5DraftSettings(system_prompt=VIST).keyed("tiny") == keyed
-    assert MiniGPT5DraftSettings(finetuned="mmdialog").keyed("tiny")["request"] == " "
+    assert MiniGPT5DraftSettings(system_prompt=VIST).key_fields("tiny") == keyed
+    assert MiniGPT5DraftSettings(finetuned="mmdialog").key_fields("tiny")["request"] == " "
     rebuilt = MiniGPT5DraftSettings(**keyed, **defaults.options("tiny"))
     assert rebuilt.wording == defaults.wording
 
@@ -143,7 +143,7 @@ def test_any_text_comes_back(text):
 
 @functools.cache
 def _sentencepiece() -> LlamaPieces:
-    return LlamaPieces.stored(upstream.TOKENIZER)
+    return LlamaPieces.read(upstream.TOKENIZER)
 
 
 def test_both_spellings_of_the_mark_end_an_answer():

@@ -106,10 +106,12 @@ def test_keys_of_local_models_say_how_long_and_not_where():
         seeded = [kind(model="m", temperature=t).is_seeded() for t in (0.0, 0.2)]
         assert seeded == [False, True]
     settings = ChatSettings(model="m")
-    assert settings.keyed("pretrained")["max_new_tokens"] == 1024
-    assert settings.keyed("tiny")["max_new_tokens"] == 48
-    assert settings.keyed("tiny")["dtype"] == "float32"
-    assert ChatSettings(model="m", max_new_tokens=9).keyed("tiny")["max_new_tokens"] == 9
+    assert settings.key_fields("pretrained")["max_new_tokens"] == 1024
+    assert settings.key_fields("tiny")["max_new_tokens"] == 48
+    assert settings.key_fields("tiny")["dtype"] == "float32"
+    assert (
+        ChatSettings(model="m", max_new_tokens=9).key_fields("tiny")["max_new_tokens"] == 9
+    )
     one = ChatSettings(model="m", batch_size=1, device_map="none").spec("m", "tiny")
     assert one.digest == settings.spec("m", "tiny").digest
     assert one.options["device_map"] == "none"

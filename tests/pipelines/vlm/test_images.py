@@ -62,7 +62,7 @@ def by_the_class(prompt: str, negative: str, **choice: Any) -> torch.Tensor:
     begin = inputs["input_ids"].shape[1]
 
     def allowed(_: int, ids: torch.Tensor) -> list[int]:
-        fixed = layout.fixed(len(ids) - begin)
+        fixed = layout.only_token_at(len(ids) - begin)
         return layout.codes.tolist() if fixed is None else [fixed]
 
     written = model.generate(
@@ -144,7 +144,7 @@ def test_the_class_also_reads_images_and_writes(name, places) -> None:
     (outcome,) = stage([request])
     assert isinstance(outcome, Result)
     helpers = {"emu3": emu3_helpers, "janus": janus_helpers}[name]
-    inputs = stage._prompts.encoded([stage._prompts(request)])
+    inputs = stage._prompts.encode([stage._prompts(request)])
     written = helpers.model().generate(**inputs, max_new_tokens=8, do_sample=False)
     text = helpers.processor().tokenizer.decode(
         written[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True
