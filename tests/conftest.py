@@ -65,7 +65,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if _wanted_tiers(config) == {"unit"}:
+    if _wanted_tiers(config) <= {"unit", "contract"}:
         refuse_heavy_imports()
 
 

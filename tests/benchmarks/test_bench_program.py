@@ -19,6 +19,7 @@ def test_other_endings_are_refused(name: str) -> None:
         check_outs((Path("a.md"), Path(name)))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("code", [None, 0, 2, True, "what went wrong", ""])
 def test_a_status_is_that_of_a_process_which_ends_so(code: object) -> None:
     end = [sys.executable, "-S", "-c", f"raise SystemExit({code!r})"]

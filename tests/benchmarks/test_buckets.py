@@ -20,6 +20,8 @@ import plait as api
 from plait.generators.buckets import BucketPath
 from plait.generators.images import decode
 
+pytestmark = pytest.mark.contract
+
 STAGES = """
 import io, os, time
 from pathlib import Path

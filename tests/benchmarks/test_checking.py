@@ -15,7 +15,7 @@ from plait.benchmarks.runs.run_directory import former_config
 from plait.benchmarks.tasks.reading.rules import TaskError
 from plait.generators.errors import UsageError
 
-pytestmark = pytest.mark.usefixtures("worker_threads")
+pytestmark = [pytest.mark.contract, pytest.mark.usefixtures("worker_threads")]
 ROWS = [
     {"id": "a", "ask": "What is <image>?", "images": "red.png", "answer": "Red."},
     {"id": "b", "ask": "Which?", "choices": ["cat", "dog"], "answer": "dog"},

@@ -14,7 +14,10 @@ from paths import CHECKOUT
 from plait.benchmarks.runs.experiment import reopen
 from plait.generators.errors import UsageError
 
+pytestmark = pytest.mark.contract
 
+
+@pytest.mark.processes
 def test_help_is_light() -> None:
     """No model code, no Ray, no pydantic: so that it answers at once."""
     heavy = ("ray", "torch", "pydantic", "pyarrow", "plait.api")
@@ -36,6 +39,7 @@ def test_a_broken_manifest_is_explained(tmp_path: Path, content: bytes) -> None:
         reopen(tmp_path)
 
 
+@pytest.mark.processes
 def test_an_address_where_no_cluster_answers_is_explained(tmp_path: Path) -> None:
     words = ["--system", "qwen2-vl-72b+sd3", "--weights", "tiny", "--limit", "1"]
     done = plait_process(
@@ -46,6 +50,7 @@ def test_an_address_where_no_cluster_answers_is_explained(tmp_path: Path) -> Non
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.models
 def test_weights_that_cannot_be_had_are_named_before_anything_starts() -> None:
     done = plait("run", "--system", "qwen2-vl-7b+sd3", "--scorer", "clipscore")
     assert done.returncode == 2
@@ -58,6 +63,7 @@ def test_weights_that_cannot_be_had_are_named_before_anything_starts() -> None:
     assert "plait fetch" in done.stderr
 
 
+@pytest.mark.processes
 def test_a_hub_that_does_not_answer_is_no_traceback() -> None:
     dead = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:9"}
     done = plait_process("run", "--system", "gt", **dead)
@@ -66,6 +72,7 @@ def test_a_hub_that_does_not_answer_is_no_traceback() -> None:
     assert "timm/vit_base_patch32_clip_224.openai" in done.stderr
 
 
+@pytest.mark.models
 def test_plan_shows_shared_text_once_and_writes_nothing(tmp_path: Path) -> None:
     pairs = [f"qwen2-vl-72b+{t2i}" for t2i in ("sd3", "flux", "sdxl-turbo@text")]
     words = [word for pair in pairs for word in ("--system", pair)]
@@ -77,6 +84,7 @@ def test_plan_shows_shared_text_once_and_writes_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.models
 def test_plan_names_what_is_missing() -> None:
     done = plait("plan", "--system", "gpt-4o+sd3")
     assert done.returncode == 2
@@ -162,6 +170,7 @@ class Endless:  # no record of its first batch can be written while the second c
 """
 
 
+@pytest.mark.processes
 def test_a_run_that_cannot_go_on_ends_in_order_while_a_batch_is_computed(
     tmp_path: Path,
 ) -> None:

@@ -12,6 +12,8 @@ from plait import completion
 from plait.generators.catalogue import Named, entries
 from plait.pipelines.composition import PROTOCOLS
 
+pytestmark = pytest.mark.contract
+
 
 @pytest.mark.parametrize(
     ("offer", "typed", "among"),
@@ -41,6 +43,7 @@ def test_what_is_not_a_name_is_offered_nothing() -> None:
         assert offer("nothing-begins-so") == []
 
 
+@pytest.mark.processes
 def test_the_shell_asks_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {"_PLAIT_COMPLETE": "complete_bash", "COMP_CWORD": "3"}
     for name, value in (asked | {"COMP_WORDS": "plait run --data uev"}).items():

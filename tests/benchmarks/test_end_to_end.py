@@ -19,6 +19,7 @@ from plait.cluster.store import Store
 from plait.generators.base import Result
 
 pytestmark = [
+    pytest.mark.contract,
     pytest.mark.ray,
     pytest.mark.models,
     pytest.mark.usefixtures("ray_address"),

@@ -17,6 +17,8 @@ from rich.console import Console
 
 from plait.listing import fetch
 
+pytestmark = pytest.mark.contract
+
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 FILES = {
     "config.json": b'{"model_type": "internvl_chat"}',
@@ -116,6 +118,7 @@ WEIGHTS = {
 }
 
 
+@pytest.mark.processes
 def test_weights_of_judges_and_lvlms_come_into_the_cache(
     offline: dict[str, str], tmp_path: Path
 ) -> None:
@@ -139,6 +142,7 @@ def test_weights_of_judges_and_lvlms_come_into_the_cache(
     assert "missing" not in planned.stdout
 
 
+@pytest.mark.processes
 def test_what_the_hub_does_not_have_is_told(offline: dict[str, str]) -> None:
     with hub_with("MMIE/other") as hub:
         done = process("fetch", "judge:mmie-score", **online(offline, hub))
@@ -157,6 +161,7 @@ def test_an_unknown_judge_and_names_without_weights_are_told() -> None:
         assert line == f"{name} has no weights to fetch"
 
 
+@pytest.mark.models
 def test_a_weights_file_is_fetched_by_its_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

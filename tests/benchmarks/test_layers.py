@@ -26,6 +26,8 @@ from plait.pipelines.chat.settings import EngineChatSettings
 from plait.scorers.ssim import SsimSettings
 from plait.scorers.texts import RougeSettings
 
+pytestmark = pytest.mark.contract
+
 ORDER = ["generators", "pipelines", "scorers", "cluster", "benchmarks", "plait"]
 MAY_IMPORT = {
     "generators": set(),
@@ -294,6 +296,7 @@ def test_every_package_is_installed_except_scripts() -> None:
 HEAVY = {"torch", "transformers", "diffusers", "open_clip", "ray", "openai", "pandas"}
 
 
+@pytest.mark.processes
 def test_tables_and_page_import_no_model_code() -> None:
     room = CHECKOUT / "benchmarks" / "results"
     names = sorted(map(module_of, room.rglob("*.py")))
@@ -307,6 +310,7 @@ def test_tables_and_page_import_no_model_code() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.processes
 def test_planning_imports_no_model_code(tmp_path: Path) -> None:
     words = ["plait", "plan", "--data", "sample", "--weights", "tiny", "--on", "8xH100"]
     words += ["--system", "qwen2-vl-72b+sdxl-turbo", "--out", str(tmp_path / "x")]

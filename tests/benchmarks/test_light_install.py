@@ -154,6 +154,7 @@ def test_an_executor_of_no_such_name_is_refused(monkeypatch: pytest.MonkeyPatch)
         executor_of(EngineOptions())
 
 
+@pytest.mark.models
 @pytest.mark.parametrize(
     ("options", "problems"),
     [({"executor": "local"}, 1), ({"executor": "ray"}, 1), ({"address": "auto"}, 0)],

@@ -25,6 +25,8 @@ from plait.generators.mini.table import ABOUT, ABOUT_JUDGE, MINI
 from plait.generators.mini.table import ROOT as VARIABLE
 from plait.pipelines.systems import Models
 
+pytestmark = pytest.mark.contract
+
 PAIR = "qwen2-vl-7b+openjourney"
 SMALL = {
     "anole": {"max_text_tokens": 16, "max_images": 1},
@@ -80,6 +82,7 @@ def test_a_run_says_what_its_weights_are(tmp_path: Path, stand_ins: Path) -> Non
     assert commands.run(config, PlainConsole(file=again, width=400)).exit_status == 0
 
 
+@pytest.mark.models
 @pytest.mark.usefixtures("weights")
 def test_readers_learn_what_the_mini_judge_takes_criteria_for(tmp_path: Path) -> None:
     flags = {"systems": ("gt",), "data": "miniature:3", "weights": "mini"}
@@ -130,6 +133,7 @@ def test_the_defaults_have_mini_weights() -> None:
     assert set(named) - {"gt"} <= set(MINI)
 
 
+@pytest.mark.models
 def test_the_list_of_weights_shows_which_are_there(weights: Path) -> None:
     said = io.StringIO()
     listing.show("weights", PlainConsole(file=said, width=200))
@@ -150,6 +154,7 @@ def test_a_run_without_the_files_is_refused_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.models
 @pytest.mark.usefixtures("weights")
 def test_mini_weights_can_be_served() -> None:
     model = resolve_served(PAIR, Models(weights="mini"))

@@ -15,6 +15,7 @@ from plait.benchmarks.plain_console import PlainConsole
 from plait.benchmarks.runs.config import load_config
 
 pytestmark = [
+    pytest.mark.contract,
     pytest.mark.slow,
     pytest.mark.models,
     pytest.mark.usefixtures("worker_threads"),

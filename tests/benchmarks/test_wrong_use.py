@@ -22,6 +22,8 @@ from plait.generators.catalogue import Named, by_prefix
 from plait.generators.errors import PlaitError, UsageError
 from plait.scorers.judging import released
 
+pytestmark = pytest.mark.contract
+
 TRUTH = ["--system", "gt", "--weights", "tiny", "--limit", "3"]
 NO_SCORERS = ["--set", "scorers=[]"]
 OWN_TASKS = """
@@ -68,6 +70,7 @@ def refusal(*words: str) -> str:
 JUDGED = ["compare", ".", "--judge", "y", "--protocol"]
 
 
+@pytest.mark.models
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -206,6 +209,7 @@ def test_plan_exits_with_2_where_keys_or_weights_are_missing(
     assert plait("plan", *TRUTH, *NO_SCORERS).exit_code == 0
 
 
+@pytest.mark.processes
 def test_modules_in_the_current_folder_are_found(here: Path) -> None:
     (here / "own_tasks.py").write_text(OWN_TASKS)
     words = ["plan", "--system", "gt", "--weights", "tiny", *NO_SCORERS]
@@ -300,6 +304,7 @@ def test_a_scorer_of_a_part_is_told(here: Path) -> None:
     assert "clipscore can score 0 of 1 answers" in some.output
 
 
+@pytest.mark.models
 def test_a_scorer_that_a_run_has_already_stays_in_it(here: Path) -> None:
     (here / "cats.txt").write_text("a red cat\n")
     out = ("--out", "run", "--set", "engine.grace_s=1")

@@ -46,6 +46,8 @@ from plait.generators.errors import UsageError
 from plait.generators.system import System
 from plait.pipelines.composition import text_only
 
+pytestmark = pytest.mark.contract
+
 CPU = Placement(num_cpus=1, batch_size=1)
 REMOTE = replace(CPU, endpoint="http://127.0.0.1:9/v1")
 PATIENT_S = 60.0
@@ -364,6 +366,7 @@ def test_a_driver_that_is_silent_is_said_to_be_and_forgets_what_was_asked(
     assert [file.name for file in path.parent.iterdir()] == ["state.json"]
 
 
+@pytest.mark.processes
 def test_a_driver_that_was_killed_is_said_to_have_died(tmp_path: Path) -> None:
     code = (
         "import time; from pathlib import Path; from plait.cluster.control import Control\n"

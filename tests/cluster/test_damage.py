@@ -53,7 +53,7 @@ from plait.generators.buckets import AnyPath
 from plait.generators.document import Draft, Image, ImageRequest, Payload, Text
 from plait.generators.images import encode as as_png
 
-pytestmark = pytest.mark.usefixtures("worker_threads")
+pytestmark = [pytest.mark.contract, pytest.mark.usefixtures("worker_threads")]
 
 
 def names(root: Path) -> list[str]:
@@ -269,6 +269,7 @@ def read_only_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(tmp_path)], check=True)
 
 
+@pytest.mark.processes
 def test_a_disk_that_went_read_only_is_named_with_the_cause(read_only_disk: Path) -> None:
     store = Store(read_only_disk)
     assert set(store.rows(SPEC)) == {"a"}
@@ -278,6 +279,7 @@ def test_a_disk_that_went_read_only_is_named_with_the_cause(read_only_disk: Path
     assert "make room" not in str(stopped.value)
 
 
+@pytest.mark.processes
 def test_damage_that_cannot_be_set_aside_is_said(read_only_disk: Path) -> None:
     part = next(read_only_disk.glob("stages/*/part-*"))
     subprocess.run(["mount", "-o", "remount,rw", str(read_only_disk)], check=True)
@@ -409,6 +411,7 @@ def test_a_part_that_is_removed_while_a_run_works_is_named_and_made_again(
     assert [(c.missing, c.gone, c.records) for c in checks] == [(0, [], 6)] * 3
 
 
+@pytest.mark.processes
 def test_a_part_that_was_removed_is_missed_until_its_records_are_made_again(
     root: AnyPath,
 ) -> None:

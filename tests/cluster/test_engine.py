@@ -60,7 +60,7 @@ from plait.pipelines.chat.settings import EndpointSettings
 from plait.pipelines.presets import lvlm
 from plait.scorers.base import Scorer
 
-pytestmark = pytest.mark.usefixtures("worker_threads")
+pytestmark = [pytest.mark.contract, pytest.mark.usefixtures("worker_threads")]
 
 # ------------------------------------------------------------------------- what is made
 

@@ -15,6 +15,8 @@ from plait.cluster.placement import Resources, free_resources
 from plait.cluster.replica import Replica
 from plait.cluster.workers import WorkerPool
 
+pytestmark = pytest.mark.contract
+
 SEEDS, AT_A_TIME = 100, 20
 MOST_SEEDS = 120
 """Within so many of them every defect is found."""

@@ -297,6 +297,7 @@ def test_a_path_that_slurm_cannot_be_given_is_refused(tmp_path: Path) -> None:
         dry_run(tmp_path, "slurm", out=str(tmp_path / "a\\\\b"))
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("in_bucket", [False, True])
 @pytest.mark.parametrize("nodes", [1, 4])
 def test_an_array_has_a_shard_for_each_job_of_one_node(
@@ -330,6 +331,7 @@ def test_an_array_is_for_slurm(tmp_path: Path) -> None:
         dry_run(tmp_path, "kuberay", SITE, "--array", "16", nodes=4)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("nodes", "more", "requeued"),
     [(1, (), "7"), (2, (), "7"), (1, ("--array", "4"), "5_4")],
@@ -421,6 +423,7 @@ def wait_for(file: Path, word: str) -> None:
     wait_until(lambda: file.exists() and word in file.read_text())
 
 
+@pytest.mark.processes
 def test_without_sbatch_the_script_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -432,6 +435,7 @@ def test_without_sbatch_the_script_is_kept(
     assert (tmp_path / "out" / "jobs" / "job.sh").exists()
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("to", "name"), [("slurm", "sbatch"), ("kuberay", "kubectl")])
 def test_what_a_cluster_refuses_is_said_in_its_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str, name: str

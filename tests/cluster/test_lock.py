@@ -23,6 +23,7 @@ from plait.generators.buckets import AnyPath
 from plait.generators.files import write_whole
 
 
+@pytest.mark.processes
 def test_a_second_driver_is_refused_and_no_lock_is_left(root: AnyPath) -> None:
     for _ in range(2):
         with RunLock(root), pytest.raises(RunInUse) as refused, RunLock(root):
@@ -31,6 +32,7 @@ def test_a_second_driver_is_refused_and_no_lock_is_left(root: AnyPath) -> None:
         assert not list(root.iterdir())
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("reaped", [True, False])
 def test_a_holder_that_was_killed_is_no_holder(tmp_path: Path, reaped: bool) -> None:
     """Nor is one whose parent never asks for its status, as in many containers."""
@@ -90,6 +92,7 @@ def test_a_holder_lives_on_when_the_clock_is_set(
 ELSEWHERE = json.dumps({"host": "elsewhere", "pid": 1, "boot": "x", "namespace": "y"})
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("content", [ELSEWHERE, "", "{", "[1]", "\udcff"])
 def test_a_lock_of_unknown_processes_is_broken_only_when_it_shows_no_life(
     root: AnyPath, monkeypatch: pytest.MonkeyPatch, content: str
@@ -104,6 +107,7 @@ def test_a_lock_of_unknown_processes_is_broken_only_when_it_shows_no_life(
         pass
 
 
+@pytest.mark.processes
 def test_a_holder_notices_that_it_was_robbed(
     root: AnyPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,6 +174,7 @@ ONE, TWO = (Shard(1, 3), "run"), (Shard(2, 3), "run")
 WHOLE = (None, "run")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("holder", "comer", "admitted"),
     [
@@ -202,6 +207,7 @@ def test_shards_are_admitted_beside_those_of_the_same_run(
     assert not list(root.iterdir())
 
 
+@pytest.mark.processes
 def test_what_killed_shards_have_left_stands_in_nobodys_way(root: AnyPath) -> None:
     for shard in (Shard(1, 3), Shard(2, 4)):
         path = RunLock(root, shard).path
@@ -215,6 +221,7 @@ def test_what_killed_shards_have_left_stands_in_nobodys_way(root: AnyPath) -> No
     assert not list(root.iterdir())
 
 
+@pytest.mark.processes
 def test_a_shard_waits_for_a_driver_that_gives_way(
     root: AnyPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:

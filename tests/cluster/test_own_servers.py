@@ -26,7 +26,11 @@ from plait.cluster.watcher import RunProgress
 from plait.generators.base import ServerCommand, StageSpec
 from plait.pipelines.chat.settings import EndpointSettings
 
-pytestmark = pytest.mark.usefixtures("worker_threads")
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.contract,
+    pytest.mark.usefixtures("worker_threads"),
+]
 
 PATIENCE: Mapping[str, Any] = {"backoff_s": 0.05, "give_up_s": 60.0, "max_attempts": 999}
 """A server is known to have ended long before a request to it is given up."""
@@ -167,6 +171,7 @@ def go_on(process: subprocess.Popen[str], marker: Path) -> None:
     assert json.loads(out.splitlines()[-1])["done"] == 60, out
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("more", [(), pytest.param(("--ray",), marks=pytest.mark.slow)])
 def test_servers_end_with_the_driver(tmp_path: Path, more: tuple[str, ...]) -> None:
     root, marker = tmp_path / "run", tmp_path / "pids"

@@ -56,6 +56,7 @@ def test_a_key_that_a_worker_has_printed_is_not_in_the_log(
     assert "writer host 1: key: ***" in lines(tmp_path)
 
 
+@pytest.mark.processes
 def test_what_a_worker_prints_is_masked_before_it_is_written(tmp_path: Path) -> None:
     """A killed driver leaves its workers' files as they are."""
     program = (

@@ -20,6 +20,8 @@ from paths import HELPERS, SOURCE
 from plait.cluster.server_process import ServerError, ServerProcess
 from plait.generators.base import ServerCommand
 
+pytestmark = pytest.mark.processes
+
 SERVER = (sys.executable, str(HELPERS / "faulty_server.py"), "--port", "{port}")
 
 
@@ -39,6 +41,7 @@ def started(folder: Path, *more: str, **settings: Any) -> Iterator[ServerProcess
         server.stop()
 
 
+@pytest.mark.processes
 def test_a_server_answers_once_it_is_ready_and_is_gone_once_stopped(tmp_path: Path) -> None:
     with started(tmp_path) as server:
         server.wait_ready()
@@ -49,6 +52,7 @@ def test_a_server_answers_once_it_is_ready_and_is_gone_once_stopped(tmp_path: Pa
     assert all_end(tmp_path)
 
 
+@pytest.mark.processes
 def test_a_server_that_exits_is_an_error_with_the_end_of_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,6 +67,7 @@ def test_a_server_that_exits_is_an_error_with_the_end_of_its_log(
     assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.processes
 def test_a_program_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     missing = ServerCommand(name="x", argv=("/no/such/program", "{port}"))
     server = ServerProcess(missing, tmp_path / "log")
@@ -70,6 +75,7 @@ def test_a_program_that_is_not_there_is_an_error(tmp_path: Path) -> None:
         server.wait_ready()
 
 
+@pytest.mark.processes
 def test_a_server_that_is_never_healthy_is_ended(tmp_path: Path) -> None:
     with started(tmp_path, "--never-healthy", start_timeout_s=1.5) as server:
         with pytest.raises(ServerError, match=r"not healthy after 1\.5 s"):
@@ -77,6 +83,7 @@ def test_a_server_that_is_never_healthy_is_ended(tmp_path: Path) -> None:
         assert all_end(tmp_path)
 
 
+@pytest.mark.processes
 def test_a_server_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     with started(tmp_path, "--ignore-sigterm", stop_timeout_s=0.5) as server:
         server.wait_ready()
@@ -84,6 +91,7 @@ def test_a_server_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     assert all_end(tmp_path)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("killed", [False, True])
 def test_what_a_server_has_started_ends_with_it(tmp_path: Path, killed: bool) -> None:
     file = tmp_path / "pids"
@@ -114,6 +122,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.processes
 def test_a_server_ends_with_a_killed_owner(tmp_path: Path) -> None:
     file = tmp_path / "pids"
     argv = [*SERVER, "--ignore-sigterm", "--grandchildren", str(file)]
@@ -131,6 +140,7 @@ def test_a_server_ends_with_a_killed_owner(tmp_path: Path) -> None:
     assert all_end(file, *map(int, file.read_text().split()))
 
 
+@pytest.mark.processes
 def test_a_server_ends_with_a_killed_guardian(tmp_path: Path) -> None:
     with started(tmp_path) as server:
         server.wait_ready()
@@ -140,6 +150,7 @@ def test_a_server_ends_with_a_killed_guardian(tmp_path: Path) -> None:
         assert all_end(tmp_path)
 
 
+@pytest.mark.processes
 def test_a_mute_server_counts_as_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,6 +166,7 @@ def test_a_mute_server_counts_as_ended(
         assert all_end(tmp_path)
 
 
+@pytest.mark.processes
 def test_another_version_than_planned_is_refused(tmp_path: Path) -> None:
     settings = {"software": "vllm", "version": "1.2.4"}
     with started(tmp_path, **settings) as server:
@@ -167,6 +179,7 @@ def test_another_version_than_planned_is_refused(tmp_path: Path) -> None:
         server.wait_ready()
 
 
+@pytest.mark.processes
 def test_a_server_does_not_see_this_environment_s_modules(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -133,6 +133,7 @@ def test_only_the_row_group_of_a_cell_is_read(tmp_path: Path) -> None:
         assert read_blob(back.value) == pictures[int(i)].data
 
 
+@pytest.mark.models
 def test_datasets_shows_decoded_pictures(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     import numpy as np
@@ -194,6 +195,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(tmp_path)], check=True)
 
 
+@pytest.mark.processes
 def test_a_full_disk_is_said_and_costs_nothing_already_written(small_disk: Path) -> None:
     store = Store(small_disk)
     store.commit(SPEC, draft_table(("a", drafted())))
@@ -373,6 +375,7 @@ def test_what_is_no_picture_is_named_by_its_key(tmp_path: Path) -> None:
     assert check_part(part, images=True).undecodable == ["k"]
 
 
+@pytest.mark.models
 def test_datasets_shows_the_pictures_of_drafts(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     table = draft_table(("k", Result(interleaved())), ("t", drafted()))

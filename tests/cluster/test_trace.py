@@ -27,6 +27,8 @@ from plait.cluster.tracing.sessions import read_sessions, trace_text
 from plait.cluster.tracing.summary import TRACE, summarise
 from plait.generators.base import Placement
 
+pytestmark = pytest.mark.contract
+
 # ---------------------------------------------------------------------------- journal
 
 

@@ -314,6 +314,7 @@ def test_records_share_the_energy_of_a_worker_with_whole_gpus(
     assert receipt.joules == (5.0 if metered else None)
 
 
+@pytest.mark.processes
 def test_a_worker_imports_no_scorers_settings_or_displays() -> None:
     code = (
         "import sys, plait.cluster.worker\n"

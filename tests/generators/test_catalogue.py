@@ -14,6 +14,8 @@ from plait.generators.errors import UsageError
 from plait.pipelines.systems import SystemName, is_lvlm, parts_of
 from plait.scorers import resolve_scorer
 
+pytestmark = pytest.mark.contract
+
 WITHOUT_TARGET = {
     *("sample", "miniature", "miniature:N", "official:FOLDER", "gt", "truth:PART"),
     *("rows:PLACE", "mmie:PLACE", "hf:ORG/NAME@REVISION", "gt:CONTROL", "published:WRITER"),

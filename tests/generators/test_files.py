@@ -87,6 +87,7 @@ def fill(disk: Path) -> None:
             large.write(b"x" * 1024)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("spoil", "number"), [(make_read_only, errno.EROFS), (fill, errno.ENOSPC)]
 )

@@ -163,6 +163,7 @@ def test_bombs_are_refused_before_they_go_off(size):
         decode(png_header(*size))
 
 
+@pytest.mark.processes
 def test_pillow_warns_nobody_of_bombs(tmp_path):
     (tmp_path / "x.png").write_bytes(png_header(9000, MAX_PIXELS // 9000 + 1))
     program = (

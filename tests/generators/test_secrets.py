@@ -29,6 +29,8 @@ from plait.pipelines.chat.settings import EndpointSettings
 from plait.pipelines.endpoints.chat import ChatEndpoint
 from plait.pipelines.endpoints.errors import EndpointError
 
+pytestmark = pytest.mark.contract
+
 OWN = "hunter2-hunter2"
 
 

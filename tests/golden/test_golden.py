@@ -8,6 +8,8 @@ import pytest
 from golden_outputs import EXPECTED, differences, outputs
 from golden_runs import CORPUS, RUNS
 
+pytestmark = pytest.mark.contract
+
 ACCEPT = "python tests/helpers/golden_outputs.py"
 
 
@@ -18,6 +20,7 @@ def test_every_run_is_recorded_and_accepted() -> None:
     assert sum(path.stat().st_size for path in files) < 8 * 2**20
 
 
+@pytest.mark.models
 @pytest.mark.parametrize("name", CORPUS)
 def test_commands_say_what_they_said(name: str, tmp_path: Path) -> None:
     lines = differences(name, outputs(name, tmp_path))

@@ -1,7 +1,8 @@
 """The tiers of the tests: what a test needs, and with it how fast and how alone it runs.
 
-* `unit` computes: no torch, no process, no browser.
-* `contract` holds everything of one kind to one suite (mark `contract`).
+* `unit` computes: no torch, no whole run, no process.
+* `contract` holds everything of one kind to one suite, or has whole commands run in threads
+  of this process and compares what they say, still without torch (mark `contract`).
 * `models` builds tiny models with torch (mark `models`).
 * `system` has Ray, machines, a browser or processes of its own, or takes long (the marks of
   `GROUPS`). The tests of a group run one after another, and at most two groups at once, so
@@ -35,7 +36,9 @@ FIXTURES = {"ray_address": "ray", "trial_env": "ray", "object_store_server": "pr
 """By a fixture, the mark that every test has which uses it."""
 MOST_FLAKY = 2
 """How many tests of a run may pass only when they are run again."""
-_HEAVY = ("torch", "transformers", "diffusers", "ray")
+_BRIEF = ("git", "nvidia-smi", "bash", "fc-list", "ldconfig", "uname")
+"""Programs that every tier may ask something, since they answer at once."""
+_HEAVY = ("torch", "transformers", "diffusers")
 
 
 def tier_of(marks: Iterable[str]) -> str:
@@ -86,7 +89,7 @@ class _NoHeavyImports(importlib.abc.MetaPathFinder):
 
     def find_spec(self, name: str, *_: Any) -> None:
         if name in _HEAVY:
-            raise AssertionError(f"this test imports {name}: mark it `models` or `ray`")
+            raise AssertionError(f"this test imports {name}: mark it `models`")
 
 
 def refuse_heavy_imports() -> None:
@@ -103,8 +106,13 @@ def no_process_below_system(
     if tier_of(marks) == "system":
         return
 
-    def refuse(*words: Any, **_: Any) -> None:
-        raise AssertionError(f"this test starts {words[1:2]}: mark it `processes`")
+    begin = subprocess.Popen.__init__
+
+    def refuse(self: Any, words: Any, *args: Any, **options: Any) -> None:
+        program = words if isinstance(words, str) else words[0]
+        if Path(program).name not in _BRIEF:
+            raise AssertionError(f"this test starts {words}: mark it `processes`")
+        begin(self, words, *args, **options)
 
     monkeypatch.setattr(subprocess.Popen, "__init__", refuse)
 

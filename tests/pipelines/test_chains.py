@@ -36,6 +36,8 @@ from plait.generators.document import Candidate, Document, Query, Request, Score
 from plait.generators.system import TRIES, System
 from plait.pipelines.critic import CriticReview, CriticSettings
 
+pytestmark = pytest.mark.contract
+
 WRITER = replace(writer(pictures=2), name="writer2")
 
 

@@ -24,6 +24,8 @@ from plait.generators.system import Repetition, answer
 from plait.pipelines.composition import EDITING, protocol
 from plait.pipelines.systems import Models, resolve, t2i_spec
 
+pytestmark = pytest.mark.contract
+
 TINY = Models(weights="tiny")
 
 

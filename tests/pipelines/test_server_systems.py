@@ -23,6 +23,8 @@ from plait.generators.system import Repetition, answer
 from plait.pipelines.endpoints.settings import ImagesSettings
 from plait.pipelines.systems import Models, resolve
 
+pytestmark = pytest.mark.contract
+
 TINY = Models(weights="tiny")
 DRAWER = f"chat-images:{MODEL}"
 

@@ -45,7 +45,7 @@ OF_IMAGES = (
 """Scorers that do not apply where a query asks for no images."""
 QUERY, OTHER = first("PBL"), first("PBL", 1)
 
-pytestmark = pytest.mark.models
+pytestmark = [pytest.mark.contract, pytest.mark.models]
 
 
 @pytest.mark.parametrize("name", NAMES)

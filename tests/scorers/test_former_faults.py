@@ -40,6 +40,7 @@ def test_settings_of_other_versions_and_scorers_of_others_are_no_error() -> None
         assert former_faults(name, {"mode": "official"}) == {}
 
 
+@pytest.mark.processes
 def test_no_model_code_is_imported() -> None:
     code = (
         "import sys\n"

@@ -134,6 +134,7 @@ def test_chrf_is_its_formula_in_float64(words, true):
     assert own == pytest.approx(chrf(text, truth), rel=1e-12)
 
 
+@pytest.mark.models
 @pytest.mark.parametrize("name", ["rouge1", "rouge2", "rougeL"])
 @settings(max_examples=20)
 @given(words=WORDS, true=WORDS)
@@ -151,6 +152,7 @@ def test_rouge_is_its_formula(name, words, true):
     assert outcome.value.parts["reference_words"] == len(true)
 
 
+@pytest.mark.models
 def test_settings_reach_chrf_and_words_of_other_scripts_have_no_rouge():
     assert scored("chrf", "CAT", "cat").value.value == 0.0
     assert scored("chrf", "CAT", "cat", lowercase=True).value.value == 100.0

@@ -19,6 +19,8 @@ from plait.benchmarks.runs.run_data import RunData, TaskQuery
 from plait.cluster.store import BlobReader
 from plait.generators.document import Candidate, Document, Malformed, Request, Text, Turn
 
+pytestmark = pytest.mark.contract
+
 SAMPLE = CHECKOUT / "benchmarks" / "tasks" / "mmie" / "sample"
 HALF = Request((Turn("user", (Text("half \ud83d"),)),))
 

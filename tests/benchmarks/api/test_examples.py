@@ -43,6 +43,7 @@ def example(name: str, value: object) -> object:
     return pytest.param(name, value, marks=marks, id=name)
 
 
+@pytest.mark.models
 @pytest.mark.parametrize(("name", "value"), [example(*pair) for pair in documented()])
 def test_examples_give_what_they_say(
     name: str, value: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from paths import CHECKOUT, TESTS
 
+pytestmark = pytest.mark.contract
+
 PROGRAM = TESTS / "data" / "user_program.py"
 
 
@@ -23,6 +25,7 @@ def check_types(program: Path) -> tuple[str, int]:
     return done.stdout + done.stderr, done.returncode
 
 
+@pytest.mark.processes
 def test_the_program_is_typed_throughout(tmp_path: Path) -> None:
     said, status = check_types(PROGRAM)
     assert status == 0, said

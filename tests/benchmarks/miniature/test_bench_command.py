@@ -55,6 +55,7 @@ def test_a_bar_is_reached_at_its_aim(bar: Bar, state: str) -> None:
     assert bar.state == state
 
 
+@pytest.mark.models
 def test_every_part_is_printed_and_written_even_where_one_breaks(tmp_path: Path) -> None:
     words = ("--scenes", "7", "--weights", "tiny", "--set", "models.sdxl.steps=5")
     status, text = run("--out", str(tmp_path / "out"), *words)
@@ -72,11 +73,13 @@ def test_every_part_is_printed_and_written_even_where_one_breaks(tmp_path: Path)
     assert "the mini weights of 'anole' are not in weights/anole" in page
 
 
+@pytest.mark.models
 def test_only_the_named_part_is_measured(tmp_path: Path) -> None:
     _, text = run("--out", str(tmp_path), "--only", "artists")
     assert "1 reached, 0 not reached, 0 not there" in text
 
 
+@pytest.mark.models
 @pytest.mark.parametrize(
     ("words", "message"),
     [

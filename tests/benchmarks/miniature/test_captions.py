@@ -13,6 +13,8 @@ from plait.benchmarks.miniature.measures import BenchSettings
 from plait.scorers.truth.reading import Reading
 from plait.scorers.truth.text_reader import TextReading, read_text
 
+pytestmark = pytest.mark.contract
+
 CAPTIONED = [caption(i, seed=0) for i in range(150)]
 ATTRIBUTES = ("colour", "shape", "size", "place")
 

@@ -14,6 +14,8 @@ from plait.benchmarks.tasks.mmie.prompts import prompts
 from plait.scorers.truth.reading import ItemReading, Reading
 from plait.scorers.truth.scene import SceneItem
 
+pytestmark = pytest.mark.contract
+
 PAINTER = f"{Painter.__module__}:{Painter.__name__}"
 RED = SceneItem("top left", "small", "red", "circle")
 BLUE = SceneItem("bottom right", "large", "blue", "star")
@@ -96,6 +98,7 @@ def test_intervals_of_shares_stay_between_0_and_1() -> None:
     assert two.estimate.ci95 is not None
 
 
+@pytest.mark.models
 def test_a_system_is_asked_in_the_words_of_a_run(tmp_path: Path) -> None:
     system = BenchSettings(weights="tiny", out=tmp_path).system("anole")
     assert system.prompt == prompts()

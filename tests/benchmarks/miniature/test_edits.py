@@ -11,6 +11,8 @@ from plait.benchmarks.miniature import edits
 from plait.benchmarks.miniature.edits import WORDS, measure_edits
 from plait.benchmarks.miniature.measures import BenchSettings
 
+pytestmark = pytest.mark.contract
+
 EDITOR = f"{Editor.__module__}:{Editor.__name__}"
 
 

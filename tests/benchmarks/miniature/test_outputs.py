@@ -27,6 +27,8 @@ from plait.generators.base import Outcome, Result, Unscored
 from plait.generators.document import Document, Score
 from plait.generators.system import System
 
+pytestmark = pytest.mark.contract
+
 SAMPLES = [sample_of(query(i, 0, "test")) for i in range(60)]
 RNG = np.random.default_rng(0)
 QUALITY = {

@@ -38,6 +38,8 @@ from plait.generators.base import (
 from plait.generators.document import Draft, Malformed, Request, Score, Text
 from plait.generators.system import TRIES
 
+pytestmark = pytest.mark.contract
+
 CRITERIA = {"criteria": {"Clarity": 1, "Style": None}, "penalty": 0, "raw": 3}
 
 

@@ -22,7 +22,7 @@ from plait.benchmarks.runs.experiment import Experiment, reopen
 from plait.cluster.counts import count
 from plait.cluster.store import Store
 
-pytestmark = pytest.mark.usefixtures("worker_threads")
+pytestmark = [pytest.mark.contract, pytest.mark.usefixtures("worker_threads")]
 
 SYSTEMS = ("stages:Paragraphs@text", "gt:no-images", "gt")
 _SECOND = 10**9

@@ -42,6 +42,8 @@ from plait.generators.base import Failure, Fault, NotApplicable, Result, Skip, U
 from plait.generators.document import Malformed, Score
 from plait.scorers.base import CustomScorer
 
+pytestmark = pytest.mark.contract
+
 SA, PBL, MSR = MMIE
 FIELD = {SA: "literature", PBL: "art", MSR: "physics"}
 WORDS = "abcdefghijklm"

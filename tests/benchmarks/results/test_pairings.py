@@ -62,6 +62,8 @@ from plait.generators.system import System
 from plait.scorers.statistics.means import mean, of_differences
 from plait.scorers.statistics.two_way import two_way
 
+pytestmark = pytest.mark.contract
+
 SCALE = (0.0, 6.0)
 LOWER = (Judge("judge", "0-6", "lower"),)
 

@@ -37,6 +37,8 @@ from plait.benchmarks.results.report.page import facts_of, histograms_of, panel_
 from plait.generators.base import Failure, Fault, NotApplicable, Result, Skip, Unscored
 from plait.generators.document import Image, Malformed, Score
 
+pytestmark = pytest.mark.contract
+
 
 def write(made, root: Path, **settings) -> Path:
     return write_report(made, root, MANIFEST, Image.read, **settings)

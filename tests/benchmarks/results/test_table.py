@@ -21,6 +21,8 @@ from plait.benchmarks.results.pairings.tables import AMOUNT
 from plait.benchmarks.results.table import ResultTable, TableCell, TableColumn, csv_text
 from plait.scorers.statistics.estimate import Estimate
 
+pytestmark = pytest.mark.contract
+
 NASTY = r"50% & $1_000 #1 {x} ~ ^ \input <a> |"
 PERCENT, SIGNED = NumberForm.of("0-100"), NumberForm.of("0-100", signed=True)
 

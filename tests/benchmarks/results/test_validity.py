@@ -11,6 +11,8 @@ from plait.benchmarks.results.validity import checks
 from plait.benchmarks.tasks.controls import CONTROLS
 from plait.generators.base import NotApplicable, Unscored
 
+pytestmark = pytest.mark.contract
+
 SHUFFLED, NO_IMAGES, OTHER, REPEATED = CONTROLS
 
 

@@ -30,6 +30,8 @@ from plait.cluster.manifest import write_json
 from plait.cluster.store import StoreError
 from plait.generators.errors import PlaitError, PlaitWarning, WriteError
 
+pytestmark = pytest.mark.contract
+
 OTHER = "stages:Constant"
 
 
@@ -233,6 +235,7 @@ make_results(Path(sys.argv[1]))
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("moment", ["before run.json", "within a table"])
 def test_a_writer_that_is_killed_leaves_the_former_results(root: Path, moment: str) -> None:
     before, former = rows(root), state(root)

@@ -22,6 +22,8 @@ from plait.benchmarks.runs.config import load_config
 from plait.benchmarks.tasks.changes import DataChoices
 from plait.generators.errors import UsageError
 
+pytestmark = pytest.mark.contract
+
 Rows = list[dict[str, Any]]
 POET, LENGTHS = "users_own:Poet@text", "users_own:Lengths"
 WORDS = ["--weights", "tiny", "--executor", "local", "--data", "data", "--out", "run"]

@@ -14,6 +14,8 @@ from plait.benchmarks.runs.citations import BY_ID, OWN, PLAIT, of_model, of_scor
 from plait.generators.catalogue import Named, by_name, by_prefix
 from plait.pipelines.composition import PROTOCOLS
 
+pytestmark = pytest.mark.contract
+
 MODELS = (Named.NATIVE, Named.SERVED, Named.LVLM, Named.T2I, Named.JUDGE)
 PLAIN = {name for name in by_name(Named.SCORER) if ":" not in name}
 NAMES = {
@@ -102,6 +104,7 @@ def test_a_judge_is_cited_with_its_model() -> None:
     assert truth.reason
 
 
+@pytest.mark.models
 def test_a_run_is_cited_from_its_results_alone(tmp_path: Path) -> None:
     """Also from a pack; a class of the user's is named as having no entry."""
     root, file, out = (tmp_path / name for name in ("run", "run.zip", "cited.bib"))

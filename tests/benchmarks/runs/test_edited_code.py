@@ -13,6 +13,8 @@ from plait.cluster import sources
 from plait.cluster.lock import RunInUse
 from plait.generators.errors import UsageError
 
+pytestmark = pytest.mark.contract
+
 MINE = """
 from plait.generators.base import Failure, Fault, Result
 from plait.generators.document import Draft, Score, Text

@@ -38,6 +38,8 @@ from plait.generators.base import StageSpec
 from plait.generators.errors import UsageError, WriteError
 from plait.generators.system import with_stages
 
+pytestmark = pytest.mark.contract
+
 PROJECT, GROUP = "mmie", "run"
 COMPOSED = f"{AUTHOR}+{PENCIL}"
 CRITIC = f"{OUTLINER}+{PENCIL}@critic={EXAMINER}"

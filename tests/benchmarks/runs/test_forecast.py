@@ -70,6 +70,8 @@ from plait.generators.document import Query
 from plait.generators.errors import UsageError
 from plait.generators.work import FigureRange
 
+pytestmark = pytest.mark.contract
+
 WRITE = stage("write", batch_size=4)
 TIMES = {"seconds": 30.0, "scheduling_seconds": 26.0}
 

@@ -24,6 +24,8 @@ from plait.benchmarks.runs.run_directory import former_config
 from plait.cluster.lock import RunInUse, RunLock
 from plait.generators.errors import UnknownName, UsageError
 
+pytestmark = pytest.mark.contract
+
 OTHER = "stages:Constant"
 
 
@@ -59,6 +61,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
+@pytest.mark.models
 @pytest.mark.parametrize(
     ("name", "systems", "scorers"),
     [
@@ -92,6 +95,7 @@ def test_results_are_those_of_a_run_that_never_had_it(
         assert rows == anew[table], table
 
 
+@pytest.mark.models
 def test_the_command_writes_tables_and_page_without_it(root: Path) -> None:
     done = command("forget", str(root), "--scorer", OTHER)
     assert done.returncode == 0, done.stderr
@@ -116,6 +120,7 @@ def test_records_are_kept_and_found_again(root: Path) -> None:
     assert manifest(root)["scorers"] == [SCORER, OTHER]
 
 
+@pytest.mark.models
 def test_pruning_removes_what_nothing_uses(root: Path) -> None:
     shared = {row["key"] for row in RunResults.at(root).rows("records")}
     done = command("forget", str(root), "--system", SYSTEM)

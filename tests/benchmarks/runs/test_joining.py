@@ -19,6 +19,8 @@ from plait.benchmarks.tasks.mmie.reader import SAMPLE
 from plait.cluster.manifest import write_json
 from plait.generators.errors import UsageError
 
+pytestmark = pytest.mark.contract
+
 GIVEN = ["--weights", "tiny", "--seed", "3", "--limit", "9"]
 NO_SCORERS = ["--set", "scorers=[]"]
 TRUTH = ["--system", "gt", *GIVEN]

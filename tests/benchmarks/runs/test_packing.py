@@ -18,6 +18,8 @@ from golden_runs import HERE, RUNS
 from plait import api
 from plait.benchmarks.runs import packing
 
+pytestmark = pytest.mark.contract
+
 KEY = "sk-of-nobody-0123456789"
 
 

@@ -14,7 +14,7 @@ import plait as api
 from plait.generators.errors import UsageError
 from plait.scorers.pairwise import resolve_protocol
 
-pytestmark = pytest.mark.usefixtures("worker_threads")
+pytestmark = [pytest.mark.contract, pytest.mark.usefixtures("worker_threads")]
 
 TERSE, WORDY = "comparing_helpers:Terse", "comparing_helpers:Wordy"
 JUDGE = "creation:comparing_helpers:Longest"

@@ -34,6 +34,8 @@ from plait.generators.system import System, with_stages
 from plait.scorers import resolve_scorer
 from plait.scorers.texts import BleuSettings
 
+pytestmark = pytest.mark.contract
+
 TEXTS = ("leaderboard.md", "leaderboard.tex", "report.html")
 LEGACY = {
     "kind": "draft",

@@ -24,6 +24,8 @@ from plait.cluster.manifest import write_json
 from plait.generators.errors import MissingInput, PlaitError, UsageError
 from plait.scorers.judging.sources import read_published
 
+pytestmark = pytest.mark.contract
+
 
 def contents(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}

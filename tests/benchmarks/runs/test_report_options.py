@@ -20,6 +20,8 @@ from plait.benchmarks.terminal import LONG, progress
 from plait.generators.buckets import any_path
 from plait.generators.errors import UsageError
 
+pytestmark = pytest.mark.contract
+
 
 def written(
     patch: pytest.MonkeyPatch,

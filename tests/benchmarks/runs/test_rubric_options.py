@@ -27,6 +27,8 @@ from plait.scorers.judging.released import Released
 from plait.scorers.judging.rubrics import OWN
 from plait.scorers.vqa import is_vqa
 
+pytestmark = pytest.mark.contract
+
 JUDGE = "judge:judging_helpers:Halves"
 WORDS = ["--system", "gt", "--scorer", JUDGE, "--weights", "tiny", "--limit", "3"]
 AS_RELEASED = ["--mode", "official", "--rubric", "official:prompts.py"]

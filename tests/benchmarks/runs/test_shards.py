@@ -21,6 +21,8 @@ from plait.cluster import lock
 from plait.cluster.lock import RunInUse
 from plait.generators.errors import UsageError
 
+pytestmark = pytest.mark.contract
+
 MINE = """
 import os, time
 from plait.generators.base import Result
@@ -82,6 +84,7 @@ def tables(root: Path) -> dict[str, bytes]:
     return {name: (root / name).read_bytes() for name in names}
 
 
+@pytest.mark.processes
 @pytest.mark.timeout(600)
 def test_shards_at_once_one_of_them_killed_make_the_run(folder: Path) -> None:
     root = folder / "run"

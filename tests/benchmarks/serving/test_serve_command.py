@@ -29,6 +29,7 @@ from plait.generators.errors import UsageError
 from plait.generators.system import System
 
 
+@pytest.mark.processes
 def test_it_serves_until_it_is_stopped(tmp_path: Path) -> None:
     log = tmp_path / "log"
     command = [sys.executable, "-m", "plait", "serve", "stages:Paragraphs"]
@@ -99,6 +100,7 @@ def test_what_cannot_be_served_is_refused(name: str, reason: str) -> None:
     assert any(r in str(caught.value) for r in reason.split("|"))
 
 
+@pytest.mark.models
 def test_settings_and_configs_apply(tmp_path: Path) -> None:
     config, name = tmp_path / "config.toml", "qwen2-vl-7b+sdxl-turbo@outline"
     config.write_text('weights = "tiny"\n[models.sdxl-turbo]\nguidance = 2.0\n')
@@ -126,6 +128,7 @@ def test_missing_packages_are_named_with_their_command(
         plait.cli.serve("anole")
 
 
+@pytest.mark.processes
 def test_the_help_of_serve_imports_no_web_framework() -> None:
     code = "import sys, plait; print({'fastapi', 'uvicorn', 'torch'} & set(sys.modules))"
     command = [sys.executable, "-c", code]

@@ -35,6 +35,8 @@ from plait.scorers.judging.rubrics import OWN
 from plait.scorers.statistics.agreement import COEFFICIENTS
 from plait.scorers.statistics.alpha import krippendorff
 
+pytestmark = pytest.mark.contract
+
 FEW = AgreementSettings(draws=50)
 IDS = [f"SA-{i}" for i in range(8)]
 SCORED = [1, 2, 3, 4, 5, 6, 0, 2]

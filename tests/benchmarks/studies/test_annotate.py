@@ -24,6 +24,8 @@ from plait.benchmarks.studies.annotation_server import server_of
 from plait.scorers.judging.rubrics import OWN
 from plait.scorers.statistics.alpha import krippendorff
 
+pytestmark = pytest.mark.contract
+
 SCORER = "comparing_helpers:Pictures"
 ENTER, BACKSPACE = "\ue007", "\ue003"
 PENALTY = "penalty"

@@ -28,6 +28,8 @@ from plait.generators.errors import UsageError
 from plait.scorers.pairwise import resolve_protocol
 from plait.scorers.pairwise.games import Verdict
 
+pytestmark = pytest.mark.contract
+
 MMRB2 = upstream("mmrb2")
 UNREAD, FAILED = Said("unscored"), Said("failed")
 

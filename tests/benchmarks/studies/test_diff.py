@@ -158,6 +158,7 @@ def test_structure_is_that_of_torchmetrics_and_lpips_needs_weights_and_room(
     assert "torch" in diff.lpips()[1]
 
 
+@pytest.mark.models
 @pytest.mark.parametrize(
     "places",
     [{}, {"XDG_CACHE_HOME": "/a"}, {"TORCH_HOME": "~/b"}, {"TORCH_HOME": "", "HOME": "/c"}],

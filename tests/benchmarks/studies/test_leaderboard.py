@@ -19,6 +19,8 @@ from plait.benchmarks.studies.leaderboard import Benchmark, Overview, Part
 from plait.cli import app
 from plait.generators.base import NotApplicable, Unscored
 
+pytestmark = pytest.mark.contract
+
 CATEGORIES = ("situational analysis", "project-based learning", "multi-step reasoning")
 
 

@@ -16,6 +16,8 @@ from plait.generators.document import Document, Image
 from plait.scorers import resolve_scorer
 from plait.scorers.judging.isg import BLOCK, IMAGE, LAST, IsgJudge
 
+pytestmark = pytest.mark.contract
+
 VQA = {
     **ISG,
     "id": "0001",

@@ -17,6 +17,8 @@ from plait.generators.base import Failure
 from plait.generators.document import Document, Image, Text
 from plait.scorers.judging import aspects
 
+pytestmark = pytest.mark.contract
+
 PICTURE = "./images/Recipes/1-i-1.jpg"
 
 

@@ -13,6 +13,8 @@ from plait.benchmarks.tasks.reading.rules import TaskError
 from plait.benchmarks.tasks.task_set import load
 from plait.generators.document import Query
 
+pytestmark = pytest.mark.contract
+
 CUBE, CATS, SIGN = "A red cube.", "Two cats, one dog.", 'A "quoted" sign.'
 ALL = [CUBE, CATS, SIGN]
 NUMBERED = dict(zip(("0001", "0002", "0003"), ALL, strict=True))

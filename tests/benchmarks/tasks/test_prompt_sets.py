@@ -15,6 +15,8 @@ from plait.generators.document import Malformed, Query
 from plait.scorers.vqa.dpg import FIRST_ROW, PROPOSITIONS
 from plait.scorers.vqa.geneval2 import ATOMS
 
+pytestmark = pytest.mark.contract
+
 ROW: dict[str, Any] = {
     "prompt": "two red cups",
     "atom_count": 3,

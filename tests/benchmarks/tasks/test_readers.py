@@ -41,6 +41,8 @@ from plait.benchmarks.tasks.reading.sources import load_rows
 from plait.benchmarks.tasks.task_set import limit_queries, load, select_queries
 from plait.generators.document import Image, Malformed, Query
 
+pytestmark = pytest.mark.contract
+
 LONE = "\ud800"
 NOISY = Pillow.fromarray(NOISE)
 OUTSIDE, MISSING, BROKEN = (

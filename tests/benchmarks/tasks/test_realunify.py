@@ -12,6 +12,8 @@ from task_rows import GEU, read, served_run, write_realunify
 from plait.generators.document import Image
 from plait.scorers.judging.criteria import criteria_of
 
+pytestmark = pytest.mark.contract
+
 UEG: dict[str, Any] = {
     "index": 3,
     "task_type": "world_knowledge",

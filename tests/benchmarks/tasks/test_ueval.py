@@ -16,6 +16,8 @@ from plait.generators.base import Failure
 from plait.generators.document import Document, Image
 from plait.scorers.judging.criteria import criteria_of
 
+pytestmark = pytest.mark.contract
+
 OLDER = {
     **{k: v for k, v in UEVAL.items() if k != "task"},
     "id": 8,

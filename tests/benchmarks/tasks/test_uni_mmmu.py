@@ -15,6 +15,8 @@ from plait.benchmarks.tasks.task_set import load
 from plait.generators.document import Image, Malformed, Query, Text
 from plait.scorers.answers import KNOWN
 
+pytestmark = pytest.mark.contract
+
 
 def place(folder):
     """One row of each task, two of mazes, of which one is the demonstration."""

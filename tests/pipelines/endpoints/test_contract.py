@@ -26,6 +26,8 @@ from plait.pipelines.chat.settings import EndpointSettings, ServerSettings
 from plait.pipelines.endpoints.client import EndpointClient
 from plait.pipelines.endpoints.errors import EndpointError
 
+pytestmark = pytest.mark.contract
+
 
 @pytest.fixture(params=APIS, ids=lambda api: api.name)
 def api(request):

@@ -148,6 +148,7 @@ def test_models_that_are_turned_off_are_told_with_a_current_one(monkeypatch):
     assert retirements(own, date(2030, 1, 1)) == []
 
 
+@pytest.mark.processes
 def test_planning_imports_no_torch_and_no_client():
     code = (
         "import sys, plait.pipelines.systems as s\n"

@@ -157,6 +157,7 @@ def test_a_model_names_its_server() -> None:
     assert (alone.placement.server, alone.identity) == (None, "endpoint:mine")
 
 
+@pytest.mark.processes
 def test_name_and_version_name_results_and_how_it_is_run_does_not() -> None:
     spec = tabled()
     assert spec.digest != tabled(version="sh 1.1").digest
@@ -226,6 +227,7 @@ def engine(name: str, program: str) -> Software:
     return engine_software(EngineModelSettings(model="m", **about))
 
 
+@pytest.mark.processes
 def test_the_version_is_asked_of_the_programs_own_environment(tmp_path: Path) -> None:
     tool = script(tmp_path / "pytest", f"#!{sys.executable}")
     expected = Software("pytest", pytest.__version__)
@@ -236,6 +238,7 @@ def test_the_version_is_asked_of_the_programs_own_environment(tmp_path: Path) ->
     assert software(script(tmp_path / "py.test", long)) == expected
 
 
+@pytest.mark.processes
 def test_programs_of_no_distribution_have_no_version(tmp_path: Path) -> None:
     assert software("sh", "-c", "true") is None
     assert software(script(tmp_path / "mine", f"#!{sys.executable}")) is None

@@ -9,6 +9,8 @@ from report_helpers import board, evaluation, sample
 from plait.benchmarks.results.leaderboard import leaderboard
 from plait.benchmarks.tasks.mmie.categories import CATEGORIES
 
+pytestmark = pytest.mark.contract
+
 TABLES = {"3": TABLE_3, "4": TABLE_4}
 
 

@@ -18,6 +18,8 @@ from plait.scorers.judging.corrected import Corrected
 from plait.scorers.judging.judge import RubricJudge
 from plait.scorers.judging.rubrics import OWN, Rubric
 
+pytestmark = pytest.mark.contract
+
 ORACLE = chat_spec(name="oracle", target="judging_helpers:Oracle", placement=LIGHT)
 SAMPLES = [sample(f"{kind}-{i}") for kind in ("SA", "PBL", "MSR") for i in range(3)]
 SAYS = ["good", "!late good good", "!mute"]

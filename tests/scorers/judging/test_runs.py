@@ -20,7 +20,7 @@ from plait.generators.errors import UsageError
 
 JUDGE = f"judge:openai:{MODEL}"
 
-pytestmark = pytest.mark.usefixtures("worker_threads")
+pytestmark = [pytest.mark.contract, pytest.mark.usefixtures("worker_threads")]
 
 
 @pytest.fixture

@@ -228,7 +228,7 @@ def test_official_mode_asks_as_often_as_the_released_program(
     assert turns == [turns[0]] * expected
     assert len({job.key for jobs in steps for job in jobs}) == 2 * expected
     assert all(isinstance(r.outcome, Unscored) for r in outcome.value.readings)
-    assert protocol.rounds >= 1 + 2 * (expected - 1)
+    assert protocol.rounds >= expected
     # A greedy judge would say the same again.
     steps, _ = conversed(protocol.judge(sample("See"), ONE, OTHER, CHAT), replies[0])
     assert len(steps) == 1
