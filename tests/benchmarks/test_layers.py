@@ -26,7 +26,7 @@ from plait.pipelines.chat.settings import EngineChatSettings
 from plait.scorers.ssim import SsimSettings
 from plait.scorers.texts import RougeSettings
 
-pytestmark = pytest.mark.contract
+pytestmark = [pytest.mark.processes, pytest.mark.contract]
 
 ORDER = ["generators", "pipelines", "scorers", "cluster", "benchmarks", "plait"]
 MAY_IMPORT = {

@@ -25,7 +25,9 @@ from plait.generators.mini.table import ABOUT, ABOUT_JUDGE, MINI
 from plait.generators.mini.table import ROOT as VARIABLE
 from plait.pipelines.systems import Models
 
-pytestmark = pytest.mark.contract
+pytestmark = [
+    pytest.mark.slow,
+]
 
 PAIR = "qwen2-vl-7b+openjourney"
 SMALL = {

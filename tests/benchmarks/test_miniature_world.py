@@ -21,7 +21,7 @@ from plait.benchmarks.runs.config import load_config
 from plait.generators.mini.table import SHIPPED
 
 pytestmark = [
-    pytest.mark.contract,
+    pytest.mark.slow,
     pytest.mark.models,
     pytest.mark.usefixtures("worker_threads"),
     pytest.mark.timeout(600),

@@ -84,6 +84,7 @@ def test_half_a_matrix_is_refused():
             pairings.matrix_config(options(**given))
 
 
+@pytest.mark.models
 def test_a_config_without_a_matrix_is_refused_before_anything_runs(tmp_path):
     file = tmp_path / "run.toml"
     file.write_text('data = "sample"\nweights = "tiny"\nsystems = ["anole"]\n')

@@ -25,6 +25,10 @@ from plait.cluster.watcher import RunProgress
 from plait.generators.base import Kind, Placement, Result
 from plait.generators.document import Image, ImageRequest
 
+pytestmark = [
+    pytest.mark.slow,
+]
+
 SPEC = painter()
 MOST_PARTS = 200
 """Of a stage, at any moment."""

@@ -46,7 +46,9 @@ from plait.generators.errors import UsageError
 from plait.generators.system import System
 from plait.pipelines.composition import text_only
 
-pytestmark = pytest.mark.contract
+pytestmark = [
+    pytest.mark.slow,
+]
 
 CPU = Placement(num_cpus=1, batch_size=1)
 REMOTE = replace(CPU, endpoint="http://127.0.0.1:9/v1")

@@ -15,7 +15,9 @@ from plait.cluster.placement import Resources, free_resources
 from plait.cluster.replica import Replica
 from plait.cluster.workers import WorkerPool
 
-pytestmark = pytest.mark.contract
+pytestmark = [
+    pytest.mark.slow,
+]
 
 SEEDS, AT_A_TIME = 100, 20
 MOST_SEEDS = 120

@@ -19,6 +19,8 @@ from machine_faults import CONFIG_FILE, submission
 from paths import HELPERS, PYTHON_PATH, SOURCE
 from ray_cluster import RayCluster, free_port, users_environ
 
+pytestmark = pytest.mark.processes
+
 MINE = """
 import words
 from plait.generators.base import Result

@@ -29,7 +29,7 @@ from plait.generators.document import ImageRequest, Payload
 from plait.generators.keys import digest
 from plait.generators.system import System
 
-pytestmark = [pytest.mark.contract, pytest.mark.usefixtures("worker_threads")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("worker_threads")]
 
 WRITER = writer(pictures=2)
 NOISY_WRITER = replace(WRITER, target="stages:NoisyWriter")

@@ -31,6 +31,8 @@ from plait.generators.system import System
 from plait.generators.work import FigureRange, Work
 from plait.pipelines.composition import text_only
 
+pytestmark = pytest.mark.contract
+
 GPU = Placement(num_gpus=1, batch_size=1)
 CPU = Placement(num_cpus=1, batch_size=1)
 HOUR = 3600.0

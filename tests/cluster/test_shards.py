@@ -25,6 +25,8 @@ from plait.generators.errors import UsageError
 from plait.generators.system import System
 from plait.pipelines.composition import text_only
 
+pytestmark = pytest.mark.contract
+
 PLAN = plan_of([sample(i) for i in range(20)])
 
 

@@ -27,6 +27,8 @@ from plait.cluster.store import Store, StoreError
 from plait.cluster.verify import verify
 from plait.cluster.watcher import RunProgress
 
+pytestmark = pytest.mark.contract
+
 CHANGES: list[tuple[ModuleType, str]] = [(io, "open")]
 CHANGES += [(os, name) for name in ("open", "unlink", "rename", "replace", "link")]
 CHANGES += [(os, name) for name in ("mkdir", "rmdir")]

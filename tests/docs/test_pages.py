@@ -40,6 +40,8 @@ from plait.pipelines.systems import Models, is_lvlm, is_t2i, lvlm_spec, resolve,
 from plait.scorers.judging.rubric_file import RubricText
 from plait.scorers.judging.user_rubric import read_user_rubric
 
+pytestmark = pytest.mark.slow
+
 DOCS = CHECKOUT / "docs"
 OWN = tuple(DOCS / f"own-{about}.md" for about in ("model", "data", "judge"))
 """Pages of which `test_own_pages.py` runs all commands."""

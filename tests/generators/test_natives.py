@@ -270,6 +270,7 @@ def test_an_unknown_native_model_is_refused():
         native("anloe", "tiny", {})
 
 
+@pytest.mark.processes
 def test_planning_loads_no_model_code():
     code = (
         "import sys; from plait.generators.natives import native; "

@@ -4,9 +4,9 @@
 * `contract` holds everything of one kind to one suite, or has whole commands run in threads
   of this process and compares what they say, still without torch (mark `contract`).
 * `models` builds tiny models with torch (mark `models`).
-* `system` has Ray, machines, a browser or processes of its own, or takes long (the marks of
-  `GROUPS`). The tests of a group run one after another, and at most two groups at once, so
-  that none starves another.
+* `system` has Ray, machines, a browser or processes of its own, or takes long. Tests of a
+  group run one after another, and at most two groups at once, so that none starves another
+  (`GROUPS`: the first mark of a test there names its group).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GROUPS = {
     "machines": "machines",
     "browser": "browser",
     "processes": "processes",
-    "slow": "processes",
+    "slow": "slow",
 }
 """By the mark of a test of the system tier, the group that it runs in."""
 FIXTURES = {"ray_address": "ray", "trial_env": "ray", "object_store_server": "processes"}

@@ -28,7 +28,7 @@ from plait.generators.images import decode
 from plait.generators.system import Repetition, answer
 from plait.pipelines.systems import Models, resolve, t2i_spec
 
-pytestmark = pytest.mark.models
+pytestmark = [pytest.mark.slow, pytest.mark.models]
 
 HF = "hf:llava-hf/llava-v1.6-34b-hf"
 SHORT: dict[str, Any] = {

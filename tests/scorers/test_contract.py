@@ -134,6 +134,7 @@ def test_settings_name_a_record_where_they_change_it(name: str) -> None:
     assert batched.key == jobs[0].key
 
 
+@pytest.mark.processes
 def test_naming_scorers_loads_no_model_code() -> None:
     code = (
         "import sys; from plait.scorers import resolve_scorer; "
@@ -189,6 +190,7 @@ def test_counts_of_a_run_agree_with_its_tables(value, counted, monkeypatch) -> N
 
     class Fixed:
         name, scale, direction, manner, rounds = "fixed", "0-6", "higher", "", 1
+        opponent = ""
         stages: tuple[StageSpec, ...] = ()
 
         def judge(self, sample, document):

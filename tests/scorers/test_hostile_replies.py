@@ -29,6 +29,8 @@ from plait.scorers.judging.rubrics import OWN
 from plait.scorers.judging.sources import Mode
 from plait.scorers.pairwise import readers
 
+pytestmark = pytest.mark.contract
+
 DEEP = 100_000
 LONG = "1" * 401
 KEYS = ("criteria_met", "Judge", "overall_score", "Correctness", "Score", "scores", "score")

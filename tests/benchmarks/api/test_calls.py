@@ -19,7 +19,9 @@ from plait.benchmarks.runs.run_data import RunData, TaskQuery
 from plait.cluster.store import BlobReader
 from plait.generators.document import Candidate, Document, Malformed, Request, Text, Turn
 
-pytestmark = pytest.mark.contract
+pytestmark = [
+    pytest.mark.slow,
+]
 
 SAMPLE = CHECKOUT / "benchmarks" / "tasks" / "mmie" / "sample"
 HALF = Request((Turn("user", (Text("half \ud83d"),)),))
@@ -189,6 +191,7 @@ def test_no_scorer_is_named_by_an_empty_sequence_of_either_kind(tmp_path: Path) 
         assert planned.experiment.config.scorers == ()
 
 
+@pytest.mark.processes
 @pytest.mark.models
 def test_the_example_of_the_module_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

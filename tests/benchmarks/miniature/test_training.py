@@ -32,7 +32,7 @@ from plait.scorers.judging.corrected import Corrected
 from plait.scorers.judging.replies import RubricQuestion
 from plait.scorers.judging.rubrics import OWN
 
-pytestmark = pytest.mark.models
+pytestmark = [pytest.mark.slow, pytest.mark.models]
 QUERY = query(0, 5, "test", "SA")
 SAMPLE = sample_of(QUERY)
 

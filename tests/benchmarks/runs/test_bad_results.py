@@ -30,7 +30,9 @@ from plait.cluster.manifest import write_json
 from plait.cluster.store import StoreError
 from plait.generators.errors import PlaitError, PlaitWarning, WriteError
 
-pytestmark = pytest.mark.contract
+pytestmark = [
+    pytest.mark.slow,
+]
 
 OTHER = "stages:Constant"
 

@@ -22,7 +22,7 @@ from plait.benchmarks.runs.config import load_config
 from plait.benchmarks.tasks.changes import DataChoices
 from plait.generators.errors import UsageError
 
-pytestmark = pytest.mark.contract
+pytestmark = pytest.mark.slow
 
 Rows = list[dict[str, Any]]
 POET, LENGTHS = "users_own:Poet@text", "users_own:Lengths"

@@ -21,7 +21,7 @@ from plait.benchmarks.results.pairings.tables import FILES
 from plait.cluster import run as run_module
 from plait.cluster.store import DamagedPart, StoreError
 
-pytestmark = [pytest.mark.contract, pytest.mark.usefixtures("worker_threads")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("worker_threads")]
 
 WRITER = "stages:Paragraphs@text"
 JSON = ("leaderboard.json", "differences.json")

@@ -13,7 +13,7 @@ from plait.cluster import sources
 from plait.cluster.lock import RunInUse
 from plait.generators.errors import UsageError
 
-pytestmark = pytest.mark.contract
+pytestmark = pytest.mark.slow
 
 MINE = """
 from plait.generators.base import Failure, Fault, Result

@@ -24,7 +24,9 @@ from plait.benchmarks.runs.run_directory import former_config
 from plait.cluster.lock import RunInUse, RunLock
 from plait.generators.errors import UnknownName, UsageError
 
-pytestmark = pytest.mark.contract
+pytestmark = [
+    pytest.mark.slow,
+]
 
 OTHER = "stages:Constant"
 

@@ -49,6 +49,8 @@ from plait.generators.errors import UsageError
 from plait.generators.system import System
 from plait.scorers.judging.resolve import JudgeSettings
 
+pytestmark = pytest.mark.contract
+
 SYSTEM = System(
     name="deep", draft=writer(), condition=CONDITIONER, render=painter(), rounds=2
 )

@@ -18,7 +18,7 @@ from golden_runs import HERE, RUNS
 from plait import api
 from plait.benchmarks.runs import packing
 
-pytestmark = pytest.mark.contract
+pytestmark = pytest.mark.slow
 
 KEY = "sk-of-nobody-0123456789"
 

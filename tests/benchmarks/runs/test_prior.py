@@ -47,7 +47,7 @@ from plait.pipelines.presets import GlmImagePriorSettings, lvlm, t2i
 from plait.scorers import resolve_scorer
 from plait.scorers.embeddings.settings import ClipSettings
 
-pytestmark = pytest.mark.models
+pytestmark = [pytest.mark.slow, pytest.mark.models]
 
 
 @cache

@@ -34,7 +34,9 @@ from plait.generators.system import System, with_stages
 from plait.scorers import resolve_scorer
 from plait.scorers.texts import BleuSettings
 
-pytestmark = pytest.mark.contract
+pytestmark = [
+    pytest.mark.slow,
+]
 
 TEXTS = ("leaderboard.md", "leaderboard.tex", "report.html")
 LEGACY = {

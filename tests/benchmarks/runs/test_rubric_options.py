@@ -27,7 +27,9 @@ from plait.scorers.judging.released import Released
 from plait.scorers.judging.rubrics import OWN
 from plait.scorers.vqa import is_vqa
 
-pytestmark = pytest.mark.contract
+pytestmark = [
+    pytest.mark.slow,
+]
 
 JUDGE = "judge:judging_helpers:Halves"
 WORDS = ["--system", "gt", "--scorer", JUDGE, "--weights", "tiny", "--limit", "3"]

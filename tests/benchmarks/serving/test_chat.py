@@ -35,6 +35,8 @@ from plait.generators.images import encode
 from plait.generators.system import Repetition, System, continuation
 from plait.pipelines.composition import one_image
 
+pytestmark = pytest.mark.contract
+
 PICTURE = encode(Pillow.fromarray(NOISE))
 CHAT = "/v1/chat/completions"
 

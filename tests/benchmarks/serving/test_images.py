@@ -18,6 +18,8 @@ from plait.generators.document import Image
 from plait.generators.images import decode
 from plait.pipelines.systems import Models
 
+pytestmark = pytest.mark.contract
+
 IMAGES = "/v1/images/generations"
 TINY = Models(weights="tiny")
 

@@ -20,6 +20,8 @@ from trial import LIGHT
 from plait.cluster.local import LocalStages
 from plait.generators.base import StageSpec
 
+pytestmark = pytest.mark.contract
+
 CHAT = "/v1/chat/completions"
 ONE = replace(LIGHT, batch_size=1)
 

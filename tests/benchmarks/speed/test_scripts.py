@@ -36,7 +36,7 @@ from plait.generators.document import Text
 from plait.generators.errors import UsageError
 from plait.pipelines.systems import Models
 
-pytestmark = pytest.mark.models
+pytestmark = [pytest.mark.processes, pytest.mark.models]
 
 
 def rows_of(path):

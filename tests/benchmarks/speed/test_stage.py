@@ -21,7 +21,7 @@ from plait.generators.decoding.streams import Streams
 from plait.generators.errors import UsageError
 from plait.pipelines.systems import Models
 
-pytestmark = pytest.mark.models
+pytestmark = [pytest.mark.slow, pytest.mark.models]
 
 TINY = Models(weights="tiny")
 

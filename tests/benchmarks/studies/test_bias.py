@@ -62,6 +62,8 @@ from plait.scorers.judging import released
 from plait.scorers.judging.judge import RubricJudge
 from plait.scorers.judging.sources import OWN_WORDING, RubricSource
 
+pytestmark = pytest.mark.contract
+
 JUDGE = JudgeIdentity("gpt-4o", "creation", "corrected", "w1", "s1")
 
 

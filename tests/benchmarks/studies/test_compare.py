@@ -53,7 +53,7 @@ from plait.scorers.judging.sources import parse_rubric
 from plait.scorers.pairwise import creation, resolve_protocol
 from plait.scorers.pairwise.matchup import Matchup, PairComparison
 
-pytestmark = [pytest.mark.contract, pytest.mark.usefixtures("worker_threads")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("worker_threads")]
 
 TERSE, WORDY, MIDDLING = (f"comparing_helpers:{n}" for n in ("Terse", "Wordy", "Middling"))
 PUBLISHED = "published:gpt-4o-1120"

@@ -28,7 +28,7 @@ from plait.generators.base import Failure, Skip
 from plait.generators.document import Document, Image, Text
 from plait.generators.errors import UsageError
 
-pytestmark = [pytest.mark.contract, pytest.mark.usefixtures("worker_threads")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("worker_threads")]
 IDS = ("SA-1", "SA-2", "SA-3", "MSR-4")
 TINY = ("--weights", "tiny")
 

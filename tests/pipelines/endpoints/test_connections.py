@@ -10,6 +10,8 @@ from plait.pipelines.endpoints.chat import ChatEndpoint
 from plait.pipelines.endpoints.errors import EndpointError, certificates, remedy
 from plait.pipelines.endpoints.proxies import proxy_of, show_proxy
 
+pytestmark = pytest.mark.contract
+
 DEAD = "http://127.0.0.1:9"
 LAB = "http://model.lab:8000/v1"
 

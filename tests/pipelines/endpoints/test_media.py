@@ -20,6 +20,8 @@ from plait.pipelines.endpoints.media import (
 )
 from plait.pipelines.endpoints.settings import ChatImagesSettings
 
+pytestmark = pytest.mark.contract
+
 
 @pytest.fixture
 def server(monkeypatch):

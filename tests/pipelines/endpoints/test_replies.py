@@ -48,6 +48,8 @@ from plait.pipelines.endpoints.errors import ERRORS, describe
 from plait.pipelines.endpoints.gemini import read_generated
 from plait.pipelines.endpoints.replies import chat_completion, place_images, read_reply
 
+pytestmark = pytest.mark.contract
+
 JPEG = picture("green", (64, 48), "JPEG")
 
 

@@ -40,6 +40,8 @@ from plait.generators.document import Image, ImageRequest, Request, Text, Turn
 from plait.pipelines.endpoints.client import EndpointClient
 from plait.pipelines.endpoints.errors import EndpointError, StatusError
 
+pytestmark = pytest.mark.contract
+
 TALK = (
     Turn("system", (Text("Be brief."),)),
     Turn("user", (Text("look "), RED, Text(" here"))),

@@ -15,6 +15,8 @@ from plait.pipelines.endpoints.settings import GeminiSettings, ImagesSettings, o
 from plait.pipelines.presets import RETIRED, lvlm, preset, retirements
 from plait.pipelines.systems import Models, resolve, t2i_settings
 
+pytestmark = pytest.mark.contract
+
 HERE = {"model": "m", "base_url": "http://h:1/v1"}
 
 

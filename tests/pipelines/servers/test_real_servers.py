@@ -65,6 +65,7 @@ def texts(spec: StageSpec, count: int = 4) -> list[str]:
     return [o.value.text for o in outcomes if isinstance(o, Result)]
 
 
+@pytest.mark.processes
 def test_transformers_serve_is_a_server_of_the_config(folder: Path) -> None:
     """Text and images in order: greedy in float32, so token for token."""
     program = str(Path(sys.executable).parent / "transformers")

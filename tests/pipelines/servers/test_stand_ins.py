@@ -45,6 +45,7 @@ def outcome_of(spec: StageSpec, value: Any) -> Outcome[Any]:
     return LocalStages().outcomes([Job(spec, value, "x")])[0]
 
 
+@pytest.mark.processes
 @pytest.mark.models
 def test_a_chat_model_answers_through_its_engine(program: str) -> None:
     name = f"hf:{checkpoint('qwen2')}"
@@ -60,6 +61,7 @@ def test_a_chat_model_answers_through_its_engine(program: str) -> None:
         outcome_of(other, says("Hello"))
 
 
+@pytest.mark.processes
 def test_a_text_to_image_model_draws_through_its_engine(
     program: str, tmp_path: Path
 ) -> None:

@@ -17,6 +17,8 @@ from plait.scorers.pairwise import resolve_protocol
 from plait.scorers.pairwise.games import Game, Judgement, ReplyReading, Standings
 from plait.scorers.pairwise.readers import SITUATION_ONE, SITUATION_TWO
 
+pytestmark = pytest.mark.contract
+
 REPLIES = [("[[B>>A]]", "[[A>B]]"), ("[[A=B]]", "[[B>A]]"), ("[[A>>B]]", "[[A>>B]]")]
 MARKS = tuple(
     f"Response A Visual Factuality Score: {a}/10\n"
