@@ -17,8 +17,8 @@ from plait.benchmarks.runs.experiment import read_task
 from plait.generators.buckets import AnyPath
 from plait.generators.content import display_text
 from plait.generators.document import Document, Image, Query, Text, Turn
-from plait.scorers.judging.corrected import Pages
 from plait.scorers.judging.judge import Question
+from plait.scorers.judging.pages import Pages
 from plait.scorers.judging.rubric_file import RubricText
 from plait.scorers.judging.user_examiner import UserExaminer
 from plait.scorers.judging.user_rubric import (

@@ -35,8 +35,8 @@ from plait.generators.document import Document, Query
 from plait.generators.errors import UsageError
 from plait.generators.files import write_whole
 from plait.generators.names import validate
-from plait.scorers.judging.corrected import Corrected
 from plait.scorers.judging.judge import ChatJudge, RubricJudge
+from plait.scorers.judging.mmie import Corrected
 from plait.scorers.judging.resolve import PREFIX, JudgeSettings
 from plait.scorers.judging.sources import OWN_WORDING, PLAIT, RubricSource, parse_rubric
 from plait.scorers.judging.user_judge import UserRubricJudge

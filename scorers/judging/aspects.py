@@ -44,8 +44,8 @@ from plait.generators.document import (
 from plait.generators.errors import MissingInput, UsageError
 from plait.generators.replies import as_number, json_object, statements_of, under
 from plait.scorers.base import UNBOUNDED, ReleasedSummary
-from plait.scorers.judging.corrected import Pages
 from plait.scorers.judging.judge import Question, QuestionsJudge, Readings
+from plait.scorers.judging.pages import Pages
 from plait.scorers.judging.replies import Unreadable, no_object, object_schema
 from plait.scorers.judging.rubrics import ASPECT_TOP, ASPECTS, RELEASED, WORDING
 from plait.scorers.judging.sources import Mode, file_in

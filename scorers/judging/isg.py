@@ -21,8 +21,8 @@ from plait.generators.buckets import AnyPath
 from plait.generators.document import Content, Document, Image, Query, Score, Text
 from plait.generators.replies import as_bool, as_number, statements_of
 from plait.scorers.base import UNBOUNDED, NoScore
-from plait.scorers.judging.corrected import Pages
 from plait.scorers.judging.judge import Question, QuestionsJudge, Readings
+from plait.scorers.judging.pages import Pages
 from plait.scorers.judging.replies import Unreadable, object_schema, read_key
 from plait.scorers.judging.rubrics import RELEASED, WORDING
 from plait.scorers.judging.sources import Mode, read_published

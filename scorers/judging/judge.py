@@ -15,8 +15,7 @@ from plait.generators.keys import derived_seed
 from plait.generators.thoughts import UNFINISHED
 from plait.scorers.base import NoScore, ReleasedSummary, Scorer
 from plait.scorers.judging.asking import ask
-from plait.scorers.judging.corrected import Corrected
-from plait.scorers.judging.released import Released
+from plait.scorers.judging.mmie import Corrected, Released
 from plait.scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable
 from plait.scorers.judging.rubrics import TOP, Rubric
 from plait.scorers.judging.sources import Mode

@@ -17,11 +17,10 @@ from plait.generators.names import unknown, with_overrides
 from plait.scorers.base import Scorer
 from plait.scorers.judging import aspects
 from plait.scorers.judging.aspects import AspectsJudge
-from plait.scorers.judging.corrected import Corrected
 from plait.scorers.judging.criteria import CriteriaJudge
 from plait.scorers.judging.isg import IsgJudge
 from plait.scorers.judging.judge import ChatJudge, QuestionsJudge, RubricJudge
-from plait.scorers.judging.released import Released, read_released_rubrics
+from plait.scorers.judging.mmie import Corrected, Released, read_released_rubrics
 from plait.scorers.judging.rubrics import OWN, Rubric
 from plait.scorers.judging.settings import AskingSettings
 from plait.scorers.judging.user_examiner import UserExaminer, schema_of

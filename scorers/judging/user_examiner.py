@@ -10,8 +10,8 @@ from typing import Any
 from plait.generators.content import join_texts
 from plait.generators.document import Content, Document, Image, Query, Text, Turn
 from plait.generators.replies import find_objects, plain_key, statements_of
-from plait.scorers.judging.corrected import UNKNOWN, Pages
 from plait.scorers.judging.judge import Question
+from plait.scorers.judging.pages import UNKNOWN, Pages
 from plait.scorers.judging.replies import Unreadable, object_schema
 from plait.scorers.judging.rubrics import WORDING
 from plait.scorers.judging.statements import find_values

@@ -18,8 +18,8 @@ from plait.generators.base import (
 )
 from plait.generators.document import Document, Query, Score
 from plait.scorers.base import NoScore
-from plait.scorers.judging.corrected import Pages
 from plait.scorers.judging.judge import ChatJudge, Question, Readings
+from plait.scorers.judging.pages import Pages
 from plait.scorers.judging.user_examiner import UserExaminer, Verdicts
 from plait.scorers.judging.user_rubric import (
     QUERY_CRITERIA,

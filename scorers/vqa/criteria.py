@@ -15,7 +15,6 @@ from typing import ClassVar
 from plait.generators.base import Result, Unread, Walk
 from plait.generators.document import Document, Query, Score, Text
 from plait.scorers.base import NoScore
-from plait.scorers.judging.corrected import Pages
 from plait.scorers.judging.criteria import (
     CLOSED,
     WHOLE,
@@ -23,6 +22,7 @@ from plait.scorers.judging.criteria import (
     criteria_of,
     without_criteria,
 )
+from plait.scorers.judging.pages import Pages
 from plait.scorers.parts import PartScale, PartTable
 from plait.scorers.vqa.questions import (
     NO,

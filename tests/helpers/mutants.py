@@ -163,7 +163,7 @@ MUTANTS = (
     ),
     Mutant(
         "the judge is shown the question's picture in place of the answer's",
-        "scorers/judging/corrected.py",
+        "scorers/judging/mmie.py",
         '"answer": pages.write(document.segments),',
         '"answer": pages.write(\n'
         "                tuple(\n"

@@ -20,11 +20,10 @@ from plait.pipelines.critic import verdict_in
 from plait.scorers.answers import AnswerReader
 from plait.scorers.base import admit
 from plait.scorers.judging.aspects import AspectsJudge
-from plait.scorers.judging.corrected import Corrected
 from plait.scorers.judging.criteria import ABOUTS, CriteriaJudge
 from plait.scorers.judging.isg import BLOCK, IMAGE, IsgJudge
 from plait.scorers.judging.judge import ChatJudge, RubricJudge
-from plait.scorers.judging.released import Released
+from plait.scorers.judging.mmie import Corrected, Released
 from plait.scorers.judging.rubrics import OWN
 from plait.scorers.judging.sources import Mode
 from plait.scorers.pairwise import readers

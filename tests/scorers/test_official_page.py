@@ -25,7 +25,7 @@ from plait.scorers.judging.isg import (
     official_overall,
     official_yes,
 )
-from plait.scorers.judging.released import Released
+from plait.scorers.judging.mmie import Released
 from plait.scorers.judging.replies import RubricVerdict, Unreadable, read_reply
 from plait.scorers.judging.rubrics import OWN
 from plait.scorers.judging.sources import Mode

@@ -30,7 +30,7 @@ from plait.scorers.judging.aspects import ASPECTS, AspectsJudge
 from plait.scorers.judging.criteria import ABOUTS, CriteriaJudge
 from plait.scorers.judging.isg import BLOCK, IMAGE, IsgJudge
 from plait.scorers.judging.judge import RubricJudge
-from plait.scorers.judging.released import Released
+from plait.scorers.judging.mmie import Released
 from plait.scorers.judging.rubrics import Rubric
 from plait.scorers.parts import RULED, PartScale, PartTable, ScorePart
 from plait.scorers.vqa import is_vqa

@@ -26,7 +26,7 @@ from plait.scorers.judging.aspects import ASPECTS, AspectsJudge
 from plait.scorers.judging.criteria import ABOUTS, CriteriaJudge
 from plait.scorers.judging.isg import BLOCK, IMAGE, IsgJudge
 from plait.scorers.judging.judge import RubricJudge
-from plait.scorers.judging.released import Released
+from plait.scorers.judging.mmie import Released
 from plait.scorers.judging.resolve import JudgeSettings
 from plait.scorers.judging.rubrics import Rubric
 from plait.scorers.pairwise import resolve_protocol

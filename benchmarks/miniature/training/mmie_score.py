@@ -46,7 +46,7 @@ from plait.scorers.internvl import tokenizer as phi
 from plait.scorers.internvl.config import layout_of, model_config
 from plait.scorers.internvl.models import LongRope, load_tokenizer, normalise
 from plait.scorers.internvl.settings import SYSTEM
-from plait.scorers.judging.corrected import Corrected
+from plait.scorers.judging.mmie import Corrected
 from plait.scorers.judging.replies import RubricQuestion
 from plait.scorers.judging.rubrics import OWN
 from plait.scorers.truth.comparison import AttributeCounts, scene_compared

@@ -50,7 +50,7 @@ from plait.generators.base import Failure, Fault
 from plait.generators.document import Content, Document, Image, Malformed, Query, Text, Turn
 from plait.generators.files import write_whole
 from plait.generators.system import System
-from plait.scorers.judging.released import FIRST_TRUTH, first_truth
+from plait.scorers.judging.mmie import FIRST_TRUTH, first_truth
 
 T = TypeVar("T")
 FILE = FILES[0]

@@ -48,7 +48,7 @@ from plait.benchmarks.tasks.reading.rules import (
 )
 from plait.generators.document import Content, Document, Image, Query, Role, Text, Turn
 from plait.generators.unicode import trouble
-from plait.scorers.judging.released import first_truth
+from plait.scorers.judging.mmie import first_truth
 
 FILES = ("data.json", "overview.json")
 """Names of the file of rows, in the order in which they are tried."""

@@ -28,7 +28,7 @@ from plait.generators.document import Candidate, Request, Turn
 from plait.generators.mini.table import SHIPPED
 from plait.pipelines.vlm.stage import VisionLanguageModel
 from plait.scorers.internvl.stage import MmieScore
-from plait.scorers.judging.corrected import Corrected
+from plait.scorers.judging.mmie import Corrected
 from plait.scorers.judging.replies import RubricQuestion
 from plait.scorers.judging.rubrics import OWN
 

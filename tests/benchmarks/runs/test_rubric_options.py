@@ -21,9 +21,8 @@ from plait.generators.catalogue import Named, by_name, by_prefix
 from plait.generators.errors import UsageError
 from plait.scorers import takes
 from plait.scorers.judging import aspects, criteria
-from plait.scorers.judging.corrected import Corrected
 from plait.scorers.judging.judge import RubricJudge
-from plait.scorers.judging.released import Released
+from plait.scorers.judging.mmie import Corrected, Released
 from plait.scorers.judging.rubrics import OWN
 from plait.scorers.vqa import is_vqa
 

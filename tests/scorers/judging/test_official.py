@@ -24,7 +24,7 @@ from plait.generators.document import Image
 from plait.generators.errors import UsageError
 from plait.scorers import resolve_scorer
 from plait.scorers.judging import aspects, criteria, isg, released
-from plait.scorers.judging.released import Released, find_score, read_released_rubrics
+from plait.scorers.judging.mmie import Released, find_score, read_released_rubrics
 from plait.scorers.judging.replies import RubricVerdict, Unreadable
 from plait.scorers.judging.rubrics import Rubric
 from plait.scorers.judging.sources import OWN_WORDING, RubricSource, parse_rubric

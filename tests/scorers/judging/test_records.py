@@ -14,8 +14,8 @@ from plait.cluster.plan import Plan, evaluations
 from plait.cluster.store import Store
 from plait.generators.document import Document
 from plait.generators.system import System
-from plait.scorers.judging.corrected import Corrected
 from plait.scorers.judging.judge import RubricJudge
+from plait.scorers.judging.mmie import Corrected
 from plait.scorers.judging.rubrics import OWN, Rubric
 
 pytestmark = pytest.mark.contract

@@ -13,8 +13,8 @@ from judging_helpers import picture, sample, shown
 
 from plait.generators.base import NotApplicable, Unscored
 from plait.generators.document import Document, Image, Text
-from plait.scorers.judging.corrected import UNKNOWN, Corrected
-from plait.scorers.judging.released import Released
+from plait.scorers.judging.mmie import Corrected, Released
+from plait.scorers.judging.pages import UNKNOWN
 from plait.scorers.judging.replies import RubricQuestion
 from plait.scorers.judging.rubrics import OWN, RUBRIC, Rubric
 

@@ -24,7 +24,7 @@ from plait.cluster.walks import read
 from plait.generators.base import Failure, Fault
 from plait.generators.document import Document, Image, Malformed, Query, Text
 from plait.generators.system import Repetition, answer
-from plait.scorers.judging.released import flatten
+from plait.scorers.judging.mmie import flatten
 
 
 def accepted(root):

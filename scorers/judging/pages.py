@@ -1,21 +1,12 @@
-"""Corrected mode: the whole document in its own order, and a strict reader of replies."""
+"""How a judge in corrected mode is shown question and answer: whole, images numbered."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from plait.generators.base import NotApplicable
-from plait.generators.content import fill, join_texts
-from plait.generators.document import Content, Document, Image, Query, Text
-from plait.scorers.judging.replies import (
-    RubricQuestion,
-    RubricVerdict,
-    Unreadable,
-    read_reply,
-)
-from plait.scorers.judging.rubrics import RUBRIC, Rubric
+from plait.generators.content import join_texts
+from plait.generators.document import Content, Document, Image, Text
 
 NOTHING = "(no text and no picture)"
 UNKNOWN = "(not known)"
@@ -25,42 +16,6 @@ _CONTROL = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 """Placeholders of images (InternVL's and most others'), and our own headings."""
-
-
-@dataclass(frozen=True)
-class Corrected:
-    """Asks about whole documents and reads replies strictly."""
-
-    rubrics: Mapping[str, Rubric]
-    max_images: int | None = None
-
-    def rubric_of(self, query: Query) -> Rubric | NotApplicable:
-        """Return the rubric of a query; queries outside the rubrics have none."""
-        rubric = self.rubrics.get(query.metadata.get(RUBRIC, query.category))
-        if rubric is None:
-            valid = ", ".join(self.rubrics)
-            return NotApplicable(f"there are rubrics for {valid}, not {query.category!r}")
-        return rubric
-
-    def ask(self, query: Query, document: Document) -> RubricQuestion | NotApplicable:
-        """Return the question about one document; queries outside the rubrics have none."""
-        rubric = self.rubric_of(query)
-        if isinstance(rubric, NotApplicable):
-            return rubric
-        pages = Pages(self.max_images)
-        fields = {
-            "question": pages.write(query.question),
-            "answer": pages.write(document.segments),
-            "gt_answer": pages.truth(query.reference),
-        }
-        content = fill(rubric.template, fields)
-        return RubricQuestion(
-            rubric, content, left_out=pages.left_out, neutralised=tuple(pages.neutralised)
-        )
-
-    def read(self, reply: str, rubric: Rubric) -> RubricVerdict | Unreadable:
-        """Return the verdict of a reply in the rubric's form."""
-        return read_reply(reply, rubric)
 
 
 @dataclass

@@ -1,7 +1,8 @@
-"""Official mode: request, limits and reading of the released scorer.
+"""MMIE's rubric judge: its question and its reader, in corrected mode and as released.
 
-After dataset.py and main.py of Lillianwei-h/MMIE@eb0fd6e, quirks included. What that
-program drops silently is unscored here, with the reason.
+`Corrected` shows the whole answer in its own order and reads strictly. `Released` follows
+dataset.py and main.py of Lillianwei-h/MMIE@eb0fd6e, quirks included; what that program
+drops silently is unscored here, with the reason.
 """
 
 from __future__ import annotations
@@ -12,11 +13,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from plait.generators.base import Unscored
+from plait.generators.base import NotApplicable, Unscored
 from plait.generators.buckets import AnyPath
-from plait.generators.content import join_texts
+from plait.generators.content import fill, join_texts
 from plait.generators.document import Content, Document, Image, Query, Text
-from plait.scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable
+from plait.scorers.judging.pages import Pages
+from plait.scorers.judging.replies import (
+    RubricQuestion,
+    RubricVerdict,
+    Unreadable,
+    read_reply,
+)
 from plait.scorers.judging.rubrics import RELEASED, RUBRIC, TOP, Rubric, kind_of
 from plait.scorers.judging.sources import read_published
 
@@ -33,6 +40,42 @@ _SCORE = re.compile(r"### Score.*?(-?\d+(\.\d+)?)", re.DOTALL)
 """main.py, `find_score`: the first number after the first such heading."""
 DIGESTS = RELEASED["mmie"]
 _FORM = f"### Score\n<an integer from 0 to {TOP}>"
+
+
+@dataclass(frozen=True)
+class Corrected:
+    """Asks about whole documents and reads replies strictly."""
+
+    rubrics: Mapping[str, Rubric]
+    max_images: int | None = None
+
+    def rubric_of(self, query: Query) -> Rubric | NotApplicable:
+        """Return the rubric of a query; queries outside the rubrics have none."""
+        rubric = self.rubrics.get(query.metadata.get(RUBRIC, query.category))
+        if rubric is None:
+            valid = ", ".join(self.rubrics)
+            return NotApplicable(f"there are rubrics for {valid}, not {query.category!r}")
+        return rubric
+
+    def ask(self, query: Query, document: Document) -> RubricQuestion | NotApplicable:
+        """Return the question about one document; queries outside the rubrics have none."""
+        rubric = self.rubric_of(query)
+        if isinstance(rubric, NotApplicable):
+            return rubric
+        pages = Pages(self.max_images)
+        fields = {
+            "question": pages.write(query.question),
+            "answer": pages.write(document.segments),
+            "gt_answer": pages.truth(query.reference),
+        }
+        content = fill(rubric.template, fields)
+        return RubricQuestion(
+            rubric, content, left_out=pages.left_out, neutralised=tuple(pages.neutralised)
+        )
+
+    def read(self, reply: str, rubric: Rubric) -> RubricVerdict | Unreadable:
+        """Return the verdict of a reply in the rubric's form."""
+        return read_reply(reply, rubric)
 
 
 def read_released_rubrics(file: AnyPath) -> dict[str, Rubric]:
