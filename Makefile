@@ -4,10 +4,8 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 WITH_TESTS := .[dev,docs,xformers]
 PINNED := dev docs quantization xformers
-PYTEST := $(BIN)/python -m pytest
-# tests/helpers/tiers.py says what each tier is, tests/conftest.py puts the files in order.
-IN_PROCESSES := $(PYTEST) --numprocesses 3 --dist loadfile --no-loadscope-reorder
-QUICK := --tier unit --tier contract --tier models
+# tests/helpers/tiers.py says what each tier is, tests/conftest.py puts the tests in order.
+PYTEST := $(BIN)/python -m pytest --dist loadgroup --numprocesses
 export HF_HUB_DISABLE_TELEMETRY := 1
 export RAY_USAGE_STATS_ENABLED := 0
 # Tests start hundreds of processes, which need not compile the same modules each.
@@ -37,17 +35,14 @@ quickstart-tiny: $(VENV)/.installed  ## the bundled sample set with tiny random 
 	$(BIN)/plait run --data sample
 
 test: $(VENV)/.installed-dev  ## the tests that need no process, cluster or browser
-	$(IN_PROCESSES) $(QUICK)
+	$(PYTEST) 3 --tier unit --tier contract --tier models
 
-test-unit test-contract test-models: $(VENV)/.installed-dev  ## one tier of these
-	$(IN_PROCESSES) --tier $(@:test-%=%)
+test-unit test-contract test-models test-system: $(VENV)/.installed-dev  ## one tier
+	$(PYTEST) 3 --tier $(@:test-%=%)
 
-# One test after another within each group (Ray; machines; a browser; processes), and two groups at
-# once. One that fails is run once more; a run with more than two such tests fails.
-test-system: $(VENV)/.installed-dev  ## the others
-	$(PYTEST) --tier system --numprocesses 2 --dist loadgroup --reruns 1 --durations 25
-
-test-all: test test-system
+# Tests of the system mostly wait: more run than there are cores.
+test-all: $(VENV)/.installed-dev  ## all tests
+	$(PYTEST) 4 --durations 25
 
 test-pythons: $(VENV)/.installed-dev  ## the unit tier on each other Python that is installed
 	$(BIN)/python tests/helpers/pythons.py

@@ -6,9 +6,7 @@ import gc
 import os
 import sys
 import uuid
-from collections import Counter
 from collections.abc import Iterator
-from itertools import zip_longest
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -19,7 +17,7 @@ from tiers import (
     FIXTURES,
     MOST_FLAKY,
     TIERS,
-    group_of,
+    lane_of,
     left_behind,
     refuse_heavy_imports,
     tier_of,
@@ -92,8 +90,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(mark)
         marks = [mark.name for mark in item.iter_markers()]
         tier = tier_of(marks)
+        lane = lane_of(marks)
+        group = str(item.path) if lane is None else f"lane {lane}"
+        item.add_marker(pytest.mark.xdist_group(group))
         if tier == "system":
-            item.add_marker(pytest.mark.xdist_group(group_of(marks)))
+            item.add_marker(pytest.mark.flaky(reruns=1))
         (chosen if tier in wanted else others).append(item)
     if others:
         config.hook.pytest_deselected(items=others)
@@ -102,20 +103,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _sort(items: list[pytest.Item]) -> None:
-    """Files that take long come first, so that all processes end at about the same time.
-
-    Those that wait for other processes take turns with those that compute.
-    """
+    """Put the lanes first, then the files that take long, then all others."""
     marks: dict[Path, set[str]] = {}
     for item in items:
         marks.setdefault(item.path, set()).update(m.name for m in item.iter_markers())
-    slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
-    waiting = [path for path, names in marks.items() if names & {"ray", "slow"}]
-    waiting.sort(key=lambda path: ("machines" not in marks[path], -slow[path]))
-    computing = [p for p, names in marks.items() if "models" in names and p not in waiting]
-    heavy = [p for pair in zip_longest(waiting, computing) for p in pair if p is not None]
-    place = {path: number for number, path in enumerate(dict.fromkeys([*heavy, *marks]))}
-    items.sort(key=lambda item: place[item.path])
+
+    def place(item: pytest.Item) -> tuple[int, int]:
+        own = marks[item.path]
+        lane = lane_of(mark.name for mark in item.iter_markers())
+        length = 0 if "slow" in own else 1 if "models" in own else 2
+        return lane or len(items), length
+
+    items.sort(key=place)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

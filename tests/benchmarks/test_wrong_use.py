@@ -20,7 +20,7 @@ from plait.benchmarks.tasks.reading.rules import TaskError
 from plait.benchmarks.tasks.reading.sources import snapshot
 from plait.generators.catalogue import Named, by_prefix
 from plait.generators.errors import PlaitError, UsageError
-from plait.scorers.judging import released
+from plait.scorers.judging import mmie
 
 pytestmark = pytest.mark.contract
 
@@ -163,7 +163,7 @@ def test_a_mode_is_checked_whether_or_not_a_judge_asks(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["plan", *TRUTH, *NO_SCORERS, "--mode", "official"]
-    monkeypatch.setattr(released, "DIGESTS", stand_in_digests())
+    monkeypatch.setattr(mmie, "DIGESTS", stand_in_digests())
     (here / "prompts.py").write_text(STAND_IN)
     assert plait(*words, "--rubric", "official:prompts.py").exit_code == 0
 

@@ -131,9 +131,9 @@ def main(asked: Path, answer: Path) -> None:
     said = {}
     try:
         from plait import api
-        from plait.scorers.judging import released
+        from plait.scorers.judging import mmie
 
-        released.DIGESTS = content["rubrics"]
+        mmie.DIGESTS = content["rubrics"]
         _write_table(api.open_run(content["run"]).table.arrow, Path(content["table"]))
     except Exception as error:
         text = "".join(traceback.format_exception(error))

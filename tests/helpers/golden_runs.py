@@ -36,7 +36,7 @@ from picture_helpers import flat, saved
 from PIL import Image as Pillow
 from task_rows import ISG, UEVAL, isg_text, write_isg, write_ueval
 
-from plait.scorers.judging import released as released_rubrics
+from plait.scorers.judging import mmie as mmie_judge
 
 RUNS = TESTS / "golden" / "runs"
 HERE = "@HERE@"
@@ -166,7 +166,7 @@ def mmie_official(folder: Path) -> None:
 def stand_in_rubrics() -> Iterator[None]:
     """Within it, rubrics of the released ones' shape are taken for the released ones."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(released_rubrics, "DIGESTS", stand_in_digests())
+        patch.setattr(mmie_judge, "DIGESTS", stand_in_digests())
         yield
 
 

@@ -65,7 +65,7 @@ def run_units(version: str, program: Path) -> int:
     install = [uv, "pip", "install", "--quiet", "--python", python, "-c", constraints]
     subprocess.run([*install, "--editable", package], check=True)
     tests = [python, "-m", "pytest", "--tier", "unit", "--numprocesses", "2"]
-    status = subprocess.run([*tests, "--dist", "loadfile"], cwd=CHECKOUT).returncode
+    status = subprocess.run([*tests, "--dist", "loadgroup"], cwd=CHECKOUT).returncode
     print(f"Python {version}: {'passed' if status == 0 else 'FAILED'}")
     return status
 

@@ -4,9 +4,10 @@
 * `contract` holds everything of one kind to one suite, or has whole commands run in threads
   of this process and compares what they say, still without torch (mark `contract`).
 * `models` builds tiny models with torch (mark `models`).
-* `system` has Ray, machines, a browser or processes of its own, or takes long. Tests of a
-  group run one after another, and at most two groups at once, so that none starves another
-  (`GROUPS`: the first mark of a test there names its group).
+* `system` has Ray, machines, a browser or processes of its own, or takes long.
+
+Tests that mostly wait, for machines or for processes, have two lanes, in which they run
+one after another beside all others, so that they cannot starve each other.
 """
 
 from __future__ import annotations
@@ -24,14 +25,10 @@ import psutil
 import pytest
 
 TIERS = ("unit", "contract", "models", "system")
-GROUPS = {
-    "ray": "ray",
-    "machines": "machines",
-    "browser": "browser",
-    "processes": "processes",
-    "slow": "slow",
-}
-"""By the mark of a test of the system tier, the group that it runs in."""
+LANES = {"machines": 1, "ray": 2, "browser": 2, "processes": 2}
+"""By the mark of a test that waits, its lane."""
+SYSTEM = (*LANES, "slow")
+"""Marks of the tests of the system tier."""
 FIXTURES = {"ray_address": "ray", "trial_env": "ray", "object_store_server": "processes"}
 """By a fixture, the mark that every test has which uses it."""
 MOST_FLAKY = 2
@@ -43,14 +40,13 @@ _HEAVY = ("torch", "transformers", "diffusers")
 
 def tier_of(marks: Iterable[str]) -> str:
     """Return the tier of a test with these marks: the last one that any of them names."""
-    named = {"system" if mark in GROUPS else mark for mark in marks}
+    named = {"system" if mark in SYSTEM else mark for mark in marks}
     return next((tier for tier in reversed(TIERS) if tier in named), "unit")
 
 
-def group_of(marks: Iterable[str]) -> str:
-    """Return the group of a test of the system tier, in the order of `GROUPS`."""
-    named = {*marks}
-    return next(group for mark, group in GROUPS.items() if mark in named)
+def lane_of(marks: Iterable[str]) -> int | None:
+    """Return the lane of a test that waits; None for one that computes."""
+    return min((LANES[mark] for mark in marks if mark in LANES), default=None)
 
 
 @cache
@@ -71,7 +67,7 @@ def tiers_in(file: Path) -> frozenset[str]:
             single.append(own)
     tiers = {tier_of(whole | own) for own in single}
     for own in single:  # a mark of one parameter is not one of the others
-        tiers.add(tier_of(whole | (own - GROUPS.keys())))
+        tiers.add(tier_of(whole | own.difference(SYSTEM)))
     return frozenset(tiers)
 
 

@@ -8,13 +8,13 @@ import pytest
 from cli_helpers import invoke
 from judging_helpers import STAND_IN, stand_in_digests
 
-from plait.scorers.judging import released
+from plait.scorers.judging import mmie
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, in which the user's copy of prompts.py lies."""
-    monkeypatch.setattr(released, "DIGESTS", stand_in_digests())
+    monkeypatch.setattr(mmie, "DIGESTS", stand_in_digests())
     (tmp_path / "prompts.py").write_text(STAND_IN)
     monkeypatch.chdir(tmp_path)
     return tmp_path

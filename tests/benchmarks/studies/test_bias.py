@@ -58,7 +58,7 @@ from plait.cluster.store import Store, StoreError
 from plait.generators.errors import UsageError
 from plait.generators.keys import derived_seed
 from plait.generators.system import System
-from plait.scorers.judging import released
+from plait.scorers.judging import mmie
 from plait.scorers.judging.judge import RubricJudge
 from plait.scorers.judging.sources import OWN_WORDING, RubricSource
 
@@ -349,7 +349,7 @@ def test_lines_of_rulings_end_at_line_feeds_alone(tmp_path: Path) -> None:
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A stand-in for the user's copy of the released rubrics."""
-    monkeypatch.setattr(released, "DIGESTS", stand_in_digests())
+    monkeypatch.setattr(mmie, "DIGESTS", stand_in_digests())
     found = tmp_path / "prompts.py"
     found.write_text(STAND_IN)
     return found

@@ -23,7 +23,7 @@ from plait.generators.base import Unscored
 from plait.generators.document import Image
 from plait.generators.errors import UsageError
 from plait.scorers import resolve_scorer
-from plait.scorers.judging import aspects, criteria, isg, released
+from plait.scorers.judging import aspects, criteria, isg, mmie
 from plait.scorers.judging.mmie import Released, find_score, read_released_rubrics
 from plait.scorers.judging.replies import RubricVerdict, Unreadable
 from plait.scorers.judging.rubrics import Rubric
@@ -96,7 +96,7 @@ def test_the_first_item_of_the_truth_counts_even_without_text(tmp_path, text, wr
 @pytest.fixture
 def stand_in(tmp_path, monkeypatch) -> Path:
     """A copy of the stand-in, taken for the released file."""
-    monkeypatch.setattr(released, "DIGESTS", stand_in_digests())
+    monkeypatch.setattr(mmie, "DIGESTS", stand_in_digests())
     (tmp_path / "prompts.py").write_text(STAND_IN)
     return tmp_path
 
