@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 WITH_TESTS := .[dev,docs,xformers]
 PINNED := dev docs quantization xformers
 # tests/helpers/tiers.py says what each tier is, tests/conftest.py puts the tests in order.
-PYTEST := $(BIN)/python -m pytest --dist loadgroup --numprocesses
+PYTEST := $(BIN)/python -m pytest --dist loadgroup --no-loadscope-reorder --numprocesses
 export HF_HUB_DISABLE_TELEMETRY := 1
 export RAY_USAGE_STATS_ENABLED := 0
 # Tests start hundreds of processes, which need not compile the same modules each.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,7 @@ from plait.benchmarks.results.files.key_index import Indices, KeyIndex
 from plait.benchmarks.results.files.schema import TABLES
 from plait.benchmarks.results.files.tables import ResultTables
 from plait.benchmarks.results.pairings.matrix import composition_of, matrices_of
+from plait.cluster.memory import release_memory
 from plait.generators.base import Kind, OutcomeName
 from plait.generators.system import System
 from plait.pipelines.chat.endings import CUT
@@ -47,8 +48,6 @@ def board_of(results: ResultTables) -> Board:
     answers = _columns_of(results, "answers", _OF_ANSWERS)
     scores = _columns_of(results, "scores", _OF_SCORES)
     spending = Spending.of(results, answers, scores)
-    answers = answers.drop_columns("jobs")
-    scores = scores.drop_columns("jobs")
     thought = answers.filter(pc.fill_null(answers.column("thought"), False))
     return Board(
         table=_Rows(results, answers, scores, spending).table(),
@@ -72,25 +71,38 @@ def board_of(results: ResultTables) -> Board:
 
 _KEYS = "jobs.list.element.key"
 """Of the jobs, their keys alone."""
+_ROWS_AT_ONCE = 1 << 17
 _OF_ANSWERS = (*_ABOUT, "outcome", "reason", "fault", "images", "discarded", "thought")
 _OF_SCORES = (*_ABOUT, "scorer", "outcome", "value", "reason", "fault")
 
 
 def _columns_of(results: ResultTables, name: str, columns: Sequence[str]) -> pa.Table:
-    """Return columns of a table, texts as dictionaries, and the keys of its jobs.
+    """Return columns of a table, texts as dictionaries.
 
     A text is in memory once, however many rows have it.
     """
     kinds = {column: TABLES[name].field(column).type for column in columns}
     names = [column for column, kind in kinds.items() if kind == pa.string()]
     fields = [(c, NAME if c in names else kind) for c, kind in kinds.items()]
-    schema = pa.schema([*fields, ("jobs", pa.list_(pa.struct([("key", pa.string())])))])
+    schema = pa.schema(fields)
     parts = []
     for entry in results.tables.get(name, ()):
         with results.open_file(entry, names) as file:
-            parts.append(file.read(columns=[*columns, _KEYS]).cast(schema))
+            parts.append(file.read(columns=list(columns)).cast(schema))
     whole = pa.concat_tables(parts) if parts else schema.empty_table()
     return pa.table([in_one_chunk(c) for c in whole.columns], schema=schema)
+
+
+def _keys_of_jobs(results: ResultTables, name: str) -> Iterator[pa.ListArray]:
+    """Yield the keys of the jobs of each row of a table, some rows at a time.
+
+    They are longer than all else in the table, and nothing but the index needs them.
+    """
+    kind = pa.list_(pa.struct([("key", pa.string())]))
+    for entry in results.tables.get(name, ()):
+        with results.open_file(entry, []) as file:
+            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=[_KEYS]):
+                yield batch.column(0).cast(kind)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,16 +134,21 @@ class Spending:
         amounts = {
             name: pc.fill_null(records.column(name), np.nan).to_numpy() for name in _AMOUNTS
         }
+        n = len(records)
         keys = KeyIndex.of(records.column("key"))
-        made = _records_of(answers, keys)
-        judged = _records_of(scores, keys)
+        del records  # the keys as texts, which take most of it
+        made = _records_of(_keys_of_jobs(results, "answers"), keys)
+        judged = _records_of(_keys_of_jobs(results, "scores"), keys)
+        del keys
+        pa.default_memory_pool().release_unused()
+        release_memory()
         totals: dict[str, Amounts] = {}
         cut: dict[str, int] = {}
         for table, asked, name in ((answers, made, "system"), (scores, judged, "scorer")):
             owners = Names.of(table, name)
             totals |= _totals_by(owners, asked, amounts)
             cut |= _count_cut(owners, asked, amounts[CUT], table)
-        used = _mask_of(made.record, len(records)) | _mask_of(judged.record, len(records))
+        used = _mask_of(made.record, n) | _mask_of(judged.record, n)
         if used.any():
             totals[""] = _total(amounts, used)
         return cls(amounts, made, judged, totals, Counter(cut))
@@ -144,11 +161,12 @@ def _mask_of(places: Indices, n: int) -> Mask:
     return mask
 
 
-def _records_of(table: pa.Table, keys: KeyIndex) -> Asked:
+def _records_of(jobs_of_rows: Iterable[pa.ListArray], keys: KeyIndex) -> Asked:
+    """Return the records behind each row, by the keys of the jobs of the rows in turn."""
     rows = [np.zeros(0, np.int64)]
     records = [np.zeros(0, np.int64)]
     first = 0
-    for jobs in table.column("jobs").chunks:
+    for jobs in jobs_of_rows:
         counts = pc.fill_null(pc.list_value_length(jobs), 0).to_numpy()
         row = np.repeat(np.arange(first, first + len(jobs)), counts)
         found = keys.places(pa.chunked_array([pc.struct_field(jobs.flatten(), "key")]))

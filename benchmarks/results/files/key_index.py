@@ -11,6 +11,7 @@ import pyarrow as pa
 Indices = npt.NDArray[np.int64]
 KeyNumbers = npt.NDArray[np.uint64]
 """(n, 2): the two halves of each key."""
+_AT_ONCE = 1 << 16
 
 
 class KeyIndex:
@@ -54,8 +55,10 @@ def numbers_of(keys: pa.ChunkedArray) -> KeyNumbers:
     """Return keys, which are 32 hexadecimal digits, as pairs of numbers."""
     parts = [np.zeros((0, 2), np.uint64)]
     for chunk in keys.chunks:
-        digits = "".join(chunk.to_pylist())
-        parts.append(numbers_in(bytes.fromhex(digits)))
+        # As values of Python a key takes 80 bytes: only so many are there at a time.
+        for first in range(0, len(chunk), _AT_ONCE):
+            digits = "".join(chunk.slice(first, _AT_ONCE).to_pylist())
+            parts.append(numbers_in(bytes.fromhex(digits)))
     return np.concatenate(parts)
 
 
