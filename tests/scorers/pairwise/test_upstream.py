@@ -9,6 +9,8 @@ reply is kept as it was given to it and as it came back.
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from contents import document
@@ -177,6 +179,32 @@ def test_probench_style_and_ratings_equal_the_released_ones(case: dict) -> None:
     assert fields[1] == str((int(ends[0] - rating), int(ends[1] - rating)))
     assert int(fields[2]) == int(row.values["tokens"].value)
     assert float(fields[3]) == row.values["win_rate"].value
+
+
+def battles_by_rule(replies: list[str], weight: int) -> int:
+    """`get_battles_from_row` of show_result.py: one verdict counts, `>>` so often."""
+    total = 0
+    for reply in replies:
+        stated = {*re.findall(r"\[\[([AB<>=]+)\]\]", reply)} - {""}
+        if len(stated) == 1 and stated <= {"A>>B", "A>B", "A=B", "B>A", "B>>A"}:
+            total += weight if stated <= {"A>>B", "B>>A"} else 1
+    return total
+
+
+@pytest.mark.parametrize("weight", [1, 3, 5])
+@pytest.mark.parametrize("first_game_only", [False, True])
+@pytest.mark.parametrize("case", PROBENCH)
+def test_probench_counts_as_it_is_told(
+    case: dict, first_game_only: bool, weight: int
+) -> None:
+    """Of the two games of a question, `1` is the one with the baseline shown first."""
+    settings = {"weight": weight, "first_game_only": first_game_only}
+    protocol = resolve_protocol("probench", "official", settings=settings)
+    counted = [one for *_, one, _ in case["questions"]]
+    if not first_game_only:
+        counted += [zero for *_, zero in case["questions"]]
+    row = protocol.aggregate(probench_games(case)).rows[0]
+    assert row.counts["battles"] == battles_by_rule(counted, weight)
 
 
 def test_plain_fits_equal_the_released_maximum_and_evalica_elo() -> None:
