@@ -210,14 +210,17 @@ def compare(
     protocol = protocol_of(options)  # before a run is opened, which may take a while
     match = resolve_comparison(open_results(root), place, options, protocol)
     before = dict(Store(place).rows(match.chat))
-    # A scorer of pairs may have had the judge asked the same.
-    of_run = final_lookup(Store(root))
-    plan = plan_of([item for item in match.items if not _is_judged(item, of_run)])
+    of_run = _lookup_in_run(match)
+    items = match.items
+    if of_run is not None:
+        items = [item for item in items if not _is_judged(item, of_run)]
+    plan = plan_of(items)
     display = Display(console)
     with closing(display):
         run = _make(match, plan, place, display)
     store = Store(place)
-    judged = _judgements(match, lookup_in(store), of_run)
+    lookup = _first_of(final_lookup(store), of_run, lookup_in(store))
+    judged = _judgements(match, lookup)
     said = list(_rulings(match, judged, store))
     if run.made or not _is_kept(match, said):
         try:
@@ -226,8 +229,8 @@ def compare(
             # All of it is there to be read again, where nothing was made.
             if run.made:
                 raise
-    if len(plan) < len(match.items):
-        run = replace(run, counts=_totals(match, lookup_in(store), of_run))
+    if len(items) < len(match.items):
+        run = replace(run, counts=_totals(match, lookup))
     first = judged[: len(match.matchups)]
     games = [m.game(outcome, match.protocol) for m, outcome in first]
     parts = {name: system.stages for name, system in match.systems.items()}
@@ -282,26 +285,36 @@ def _is_judged(item: PairComparison, of_run: Lookup) -> bool:
     return not isinstance(read(item.walk(), of_run), Pending)
 
 
-def _either(first: Lookup, second: Lookup) -> Lookup:
+def _lookup_in_run(match: PreparedComparison) -> Lookup | None:
+    """Look up what a scorer of pairs has had the judge asked; None where nothing was."""
+    store = Store(match.results.root)
+    return final_lookup(store) if len(store.rows(match.chat)) else None
+
+
+def _first_of(*lookups: Lookup | None) -> Lookup:
+    """Look jobs up in several places: what the first that knows a job says counts."""
+    known = [lookup for lookup in lookups if lookup is not None]
+
     def lookup(job: Job) -> Outcome[Any] | None:
-        outcome = first(job)
-        return second(job) if outcome is None else outcome
+        for look_up in known:
+            outcome = look_up(job)
+            if outcome is not None:
+                return outcome
+        return None
 
     return lookup
 
 
-def _judgements(match: PreparedComparison, own: Lookup, of_run: Lookup) -> Judged:
+def _judgements(match: PreparedComparison, lookup: Lookup) -> Judged:
     """Return what is recorded of every pair, all first judgements first.
 
     Repeats of a judgement measure the judge; they are not additional evidence.
     """
-    lookup = _either(own, of_run)
     return [(item.matchup, judgement_of(item, lookup)) for item in match.items]
 
 
-def _totals(match: PreparedComparison, own: Lookup, of_run: Lookup) -> Mapping[str, int]:
+def _totals(match: PreparedComparison, lookup: Lookup) -> Mapping[str, int]:
     """Return the outcomes of all pairs, whoever had them judged."""
-    lookup = _either(own, of_run)
     outcomes = []
     for item in plan_of(match.items).comparisons:
         outcome = read(item.walk(), lookup)

@@ -100,3 +100,38 @@ def test_a_plan_counts_pairs_and_no_answer_twice(data: str, tmp_path: Path) -> N
     counts = {tally.spec.name: tally for tally in plan.counts}
     assert [counts[n].requests for n in ("Terse", "Wordy")] == [6, 6]
     assert counts["Longest"].distinct == 2 * 5, "one query has no answer of Terse"
+
+
+FICKLE = """
+from pathlib import Path
+
+from comparing_helpers import Longest
+from plait.generators.base import Failure, Fault
+
+
+class Fickle(Longest):
+    def __call__(self, inputs):
+        if Path("away").exists():
+            return [Failure("the endpoint is away", Fault.ENDPOINT) for _ in inputs]
+        return super().__call__(inputs)
+"""
+
+
+def test_a_failure_of_compare_gives_way_to_what_the_run_has_had_judged(
+    data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "fickle.py").write_text(FICKLE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    run = run_of(data, tmp_path / "run", scorers=[], baseline=None)
+    words = ("compare", "run", "--protocol", "creation", "--baseline", TERSE)
+    asked = (*words, "--judge", "fickle:Fickle")
+    (tmp_path / "away").touch()
+    assert plait(*asked, folder=tmp_path).returncode == 1
+    (tmp_path / "away").unlink()
+    api.score(run, scorers=["creation:fickle:Fickle"], baseline=TERSE)
+    done = plait(*asked, folder=tmp_path)
+    assert "0 judgements asked" in done.stdout
+    (page,) = (tmp_path / "run").glob("compare-creation-*.json")
+    (row,) = [r for r in json.loads(page.read_text())["table"]["rows"] if not r["group"]]
+    assert row["counts"]["read"] == 6
