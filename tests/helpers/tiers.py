@@ -117,7 +117,10 @@ def left_behind() -> Iterator[str]:
     """Yield a line for each process and each port that this process has left open."""
     own = psutil.Process()
     for child in own.children(recursive=True):
-        yield f"process {child.pid} is still there: {' '.join(child.cmdline())[:120]}"
+        words = " ".join(child.cmdline())
+        # Python starts its own when a library shares memory, and ends it with this process.
+        if "resource_tracker" not in words:
+            yield f"process {child.pid} is still there: {words[:120]}"
     for connection in own.net_connections():
         if connection.status == psutil.CONN_LISTEN:
             yield f"port {connection.laddr.port} is still open"
