@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import ast
 import importlib.abc
+import importlib.machinery
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+import types
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -80,12 +82,31 @@ def _marks_in(node: ast.AST) -> set[str]:
     return found
 
 
-class _NoHeavyImports(importlib.abc.MetaPathFinder):
-    """Refuses libraries that tests of the first two tiers do without."""
+class _Refusal(importlib.abc.Loader):
+    """Loads no module, but says what to do instead."""
 
-    def find_spec(self, name: str, *_: Any) -> None:
-        if name in _HEAVY:
-            raise AssertionError(f"this test imports {name}: mark it `models`")
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
+        raise AssertionError(f"this test imports {spec.name}: mark it `models`")
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Nothing: no module was made."""
+
+
+class _NoHeavyImports(importlib.abc.MetaPathFinder):
+    """Refuses libraries that tests of the first two tiers do without.
+
+    Whether they are installed may be asked.
+    """
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: Any = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name not in _HEAVY:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        if spec is not None:
+            spec.loader = _Refusal()
+        return spec
 
 
 def refuse_heavy_imports() -> None:
