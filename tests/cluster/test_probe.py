@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 from trial import plan_of, run, sample
 
 from plait.cluster.executors import probe
 from plait.cluster.executors.base import ClusterError
 from plait.cluster.executors.probe import unreachable, use_token
+
+grpc = pytest.importorskip("grpc", reason="needs grpcio, which Ray brings")
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 

@@ -43,8 +43,9 @@ def test_calls_declare_and_describe_each_argument(call: Callable[..., object]) -
         assert taken >= {"config", *RunConfig.model_fields} - {"reading"}  # within data
         assert taken >= {f.name for f in fields(ForecastOptions)}
     if call is not plait.plan:
-        about = (call.__doc__ or "").partition("Args:")[2].partition("Returns:")[0]
-        assert taken == set(re.findall(r"^        (\w+): ", about, re.MULTILINE))
+        words = inspect.getdoc(call) or ""
+        about = words.partition("Args:")[2].partition("Returns:")[0]
+        assert taken == set(re.findall(r"^    (\w+): ", about, re.MULTILINE))
 
 
 def test_plan_takes_what_run_does() -> None:

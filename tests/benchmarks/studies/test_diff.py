@@ -70,6 +70,7 @@ def test_the_first_difference_in_words(one: str, other: str, at: int | None) -> 
     assert WORDS.first_difference(other, one) == at
 
 
+@pytest.mark.models
 def test_positions_are_tokens_where_the_tokenizer_is_on_this_machine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
