@@ -39,6 +39,7 @@ from plait.generators.system import System
 from plait.scorers.base import Scorer
 from plait.scorers.parts import PartKind
 from plait.scorers.statistics.estimate import Estimate, Floats
+from plait.scorers.statistics.multiple import Correction
 
 NAME = pa.dictionary(pa.int32(), pa.string())
 SCHEMA = pa.schema(
@@ -184,6 +185,8 @@ class Board:
     """Damaged parts of the run, whose records count as missing."""
     criterion_scales: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """By scorer and criterion, of scorers whose criteria are on scales of their own."""
+    correction: Correction = "holm"
+    """Of the p-values of all pairs of systems."""
     agreement: Sequence[MeasuredAgreement] = ()
     """How often judges were measured to agree with people, beside published figures."""
     reading: Reading = lambda keys: ()

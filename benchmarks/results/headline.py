@@ -13,11 +13,11 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from plait.benchmarks.results.board import Board
+from plait.benchmarks.results.comparisons import about_correction, comparisons, tied_with
 from plait.benchmarks.results.leaderboard import (
     AVERAGES,
     COUNTS,
     HEADINGS,
-    differences,
     headline,
     leaderboard,
     placing,
@@ -66,6 +66,8 @@ def headline_table(board: Board) -> ResultTable:
         # With a single scorer it goes without saying what orders the rows.
         order = f"; the best by {head[1].heading} first" if len(board.scorers) > 1 else ""
         notes.append(f"Means ({about}) with 95% intervals{order}.")
+    if any(cell.tied for _, cells in columns for cell in cells):
+        notes.append(_about_ties(board))
     return ResultTable.of(board.title, head, rows, notes)
 
 
@@ -113,15 +115,15 @@ def _ties(board: Board, scorer: Scorer) -> set[str]:
     if not known:
         return set()
     best = min(known, key=place)["system"]
-    tied = {row["system"] for row in known} - {best}
-    for one in differences(board):
-        pair = {one["a"], one["b"]}
-        if one["scorer"] != scorer.name or best not in pair or not one["ci95"]:
-            continue
-        sign = 1 if (one["a"] == best) == (scorer.direction == "higher") else -1
-        if min(sign * end for end in one["ci95"]) > 0:
-            tied -= pair
-    return tied
+    scored = {row["system"] for row in known}
+    return scored & tied_with(best, comparisons(board)[scorer.name])
+
+
+def _about_ties(board: Board) -> str:
+    """Say how many pairs of systems each scorer compares, and how that is corrected."""
+    models = [s.name for s in board.systems if not is_reference(s.name)]
+    about = about_correction(board.correction, math.comb(len(models), 2))
+    return f"Told apart at 5% by paired differences: {about}."
 
 
 def outcome_texts(board: Board) -> dict[str, str]:

@@ -18,15 +18,21 @@ from collections.abc import (
 )
 from dataclasses import replace
 from functools import lru_cache
-from itertools import chain, combinations
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from plait.benchmarks.results.board import PENALTY, RAW, Board, Group, weights_of
+from plait.benchmarks.results.comparisons import (
+    about_correction,
+    comparisons,
+    differences,
+    p_text,
+    ranges_of_ranks,
+)
 from plait.benchmarks.results.costs import MEASURES
 from plait.benchmarks.results.numbers import NumberForm, estimate_of
-from plait.benchmarks.results.paired import mean_difference
 from plait.benchmarks.results.pairings.comparison import pairings_of
 from plait.benchmarks.results.pairings.tables import AMOUNT, write_pairings
 from plait.benchmarks.results.people import agreement_of
@@ -62,6 +68,7 @@ from plait.scorers.statistics.means import (
     mean_by_question,
     stratified_mean,
 )
+from plait.scorers.statistics.multiple import CORRECTIONS
 
 COUNTS = ("planned", *DOCUMENT_OUTCOMES, *(name.of_scores for name in SCORE_OUTCOMES))
 FIXED = "avg_fixed"
@@ -124,29 +131,25 @@ def leaderboard(board: Board) -> list[dict[str, Any]]:
         if any(place(row) < math.inf for row in rows):
             rows.sort(key=place)
             break
+    for scorer in board.scorers:
+        _add_ranks(board, scorer, rows)
     for row in rows:
         row["reasons"] = reasons[row["system"]]
     return rows
 
 
-@lru_cache(maxsize=2)
-def differences(board: Board) -> list[dict[str, Any]]:
-    """Return the mean of `a` - `b` over the queries both have a score of.
-
-    Of every two systems and each scorer that has values of single documents.
-    """
-    names = [system.name for system in board.systems]
-    rows = []
-    for scorer in board.scorers:
-        if scorer.of_sets:
-            continue
-        by_system = zip(names, board.values[scorer.name].T, strict=True)
-        for (a, values_of_a), (b, values_of_b) in combinations(by_system, 2):
-            difference = mean_difference(values_of_a, values_of_b, scorer.scale)
-            row = {"scorer": scorer.name, "a": a, "b": b, **difference.as_json("mean")}
-            row |= {"scale": scorer.scale, "direction": scorer.direction, **board.mark}
-            rows.append(row)
-    return rows
+def _add_ranks(board: Board, scorer: Scorer, rows: Sequence[dict[str, Any]]) -> None:
+    """Add the rank of each system by a scorer that compares answers, and its range."""
+    if scorer.of_sets:
+        return
+    place = placing(rows, scorer)
+    places = {row["system"]: place(row) for row in rows}
+    ranges = ranges_of_ranks(places, comparisons(board)[scorer.name])
+    at = [places[name] for name in ranges]
+    for row in rows:
+        if (range95 := ranges.get(row["system"])) is not None:
+            rank = {"value": 1 + sum(p < place(row) for p in at), "range95": [*range95]}
+            row["scores"][scorer.name]["rank"] = rank
 
 
 def headline(rows: Sequence[LeaderboardRow], scorer: str) -> str:
@@ -547,9 +550,18 @@ def pairs_table(board: Board, scorer: str) -> ResultTable | None:
             form = NumberForm.of(pair["scale"], signed=True)
             mean = form.number(pair["mean"])
             ends = form.interval(pair["ci95"]) or pair.get("reason", "")
-            lines.append([pair["a"], pair["b"], mean, ends, str(pair["n"])])
-    head = ["a", "b", "a - b", "95% interval", "n"]
-    return ResultTable.of("Paired differences", head, lines) if lines else None
+            tested = [p_text(pair["p"])]
+            if board.correction != "none":
+                tested.append(p_text(pair["p_adjusted"]))
+            lines.append([pair["a"], pair["b"], mean, ends, *tested, str(pair["n"])])
+    if not lines:
+        return None
+    head = ["a", "b", "a - b", "95% interval", "p"]
+    if board.correction != "none":
+        head.append(f"p, {CORRECTIONS[board.correction]}")
+    about = about_correction(board.correction, len(lines))
+    notes = [f"{about[0].upper()}{about[1:]}; each interval is of one pair alone."]
+    return ResultTable.of("Paired differences", [*head, "n"], lines, notes)
 
 
 def controls_table(board: Board) -> ResultTable | None:

@@ -37,7 +37,7 @@ from plait.scorers.statistics.estimate import Estimate
 
 T = TypeVar("T")
 TIED = "≈"
-ABOUT_TIED = f"{TIED} not shown to be worse than the best (95%)."
+ABOUT_TIED = f"{TIED} not shown to be worse than the best."
 _NUMBER = re.compile(r"[+-]?\d|-|$")
 _BREAK = re.compile(r"(?<=[+@:/_-])(?=[^\W\d])|(?<= )")
 """Where a name may be broken: behind its separators, never inside a word."""

@@ -41,6 +41,7 @@ from plait.pipelines.servers.settings import ServerTable
 from plait.scorers import takes
 from plait.scorers.judging.resolve import judge_settings, takes_run_rubric
 from plait.scorers.judging.sources import Mode, RubricSource, parse_rubric
+from plait.scorers.statistics.multiple import Correction
 
 OFFICIAL = "official:"
 """Prefix of `data` that already holds answers."""
@@ -120,6 +121,8 @@ class ReportConfig(_Section):
 
     queries: PageQueries = None
     """At most this many queries, or "all"; by default 200. The tables always cover all."""
+    correction: Correction = "holm"
+    """How the p-values of all pairs of systems are corrected: `holm` or `none`."""
     agreement: tuple[AbsoluteFile, ...] = ()
     """Files that `plait agreement RUN --out FILE` wrote: the tables say of each judge in
     them how often it agrees with people."""

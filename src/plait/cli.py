@@ -34,6 +34,7 @@ from plait.options import (
     Address,
     Baseline,
     ChangedData,
+    Corrected,
     Data,
     ExecutorOption,
     JsonFile,
@@ -242,6 +243,7 @@ def report(
         bool,
         Option("--damaged", help="Rebuild results without the records of damaged parts."),
     ] = False,
+    correction: Corrected = True,
     out: OutFolder = None,
     show: Annotated[bool, Option("--open", help="Open the page in a browser.")] = False,
 ) -> int:
@@ -253,7 +255,13 @@ def report(
     from plait import commands
 
     return commands.report(
-        any_path(run), _console(), queries, damaged=damaged, out=out, show=show
+        any_path(run),
+        _console(),
+        queries,
+        damaged=damaged,
+        corrected=correction,
+        out=out,
+        show=show,
     )
 
 

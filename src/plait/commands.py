@@ -6,7 +6,7 @@ import json
 import webbrowser
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -482,6 +482,7 @@ def report(
     queries: str | None = None,
     *,
     damaged: bool = False,
+    corrected: bool = True,
     out: Path | None = None,
     show: bool = False,
 ) -> int:
@@ -505,6 +506,8 @@ def report(
             "without the lost records and says so in each"
         ) from damage
     board = results.board
+    if not corrected:
+        board = replace(board, correction="none")
     _show_changes(root, board, console)
     limit = asked or results.page_queries
     with folder_written(root, out) as target:

@@ -89,6 +89,13 @@ Out = Annotated[
         "a URL in a bucket, such as s3://bucket/run.",
     ),
 ]
+Corrected = Annotated[
+    bool,
+    Option(
+        "--correction/--no-correction",
+        help="Whether p-values are corrected for all pairs of systems (Holm).",
+    ),
+]
 OutFolder = Annotated[
     Path | None,
     Option(file_okay=False, help="Output folder; by default the run directory."),

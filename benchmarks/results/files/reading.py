@@ -277,4 +277,5 @@ class RunResults(ResultTables):
     @cached_property
     def board(self) -> Board:
         """Everything tables and pages are made of."""
-        return replace(board_of(self), reading=partial(self.evaluations, notes=True))
+        reading = partial(self.evaluations, notes=True)
+        return replace(board_of(self), correction=self.correction, reading=reading)

@@ -34,6 +34,7 @@ from plait.generators.base import StageSpec
 from plait.generators.buckets import AnyPath, local_copy
 from plait.generators.errors import PlaitError, UsageError
 from plait.generators.system import System
+from plait.scorers.statistics.multiple import CORRECTIONS, Correction
 
 Row = Mapping[str, Any]
 
@@ -127,6 +128,12 @@ class ResultTables:
     def page_queries(self) -> Any:
         """How many queries the page shows by the run's config: a number, "all", or None."""
         return self.about.config.get("report", {}).get("queries")
+
+    @property
+    def correction(self) -> Correction:
+        """How p-values of several pairs are corrected by the run's config."""
+        named = self.about.config.get("report", {}).get("correction")
+        return named if named in CORRECTIONS else "holm"
 
     def damage(self, *, images: bool = False) -> list[str]:
         """Return the files that are gone or damaged; those of `images` may be large."""

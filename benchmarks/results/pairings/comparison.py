@@ -7,12 +7,17 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from itertools import chain, combinations
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from plait.benchmarks.results.board import Board
+from plait.benchmarks.results.comparisons import (
+    Comparison,
+    better_pairs,
+    compare_systems,
+)
 from plait.benchmarks.results.costs import (
     MEASURES,
     Amounts,
@@ -26,8 +31,9 @@ from plait.benchmarks.results.people import Agreement, agreement_of
 from plait.benchmarks.results.rankings import Rankings, Series, means_of, weights_of
 from plait.generators.base import Kind, OutcomeName
 from plait.scorers.base import Scorer, ends_of
-from plait.scorers.statistics.estimate import Estimate, Floats, excludes_zero
+from plait.scorers.statistics.estimate import Estimate, Floats
 from plait.scorers.statistics.means import AMOUNT, mean, of_differences, paired_differences
+from plait.scorers.statistics.multiple import Correction
 from plait.scorers.statistics.power import detectable, queries_needed
 from plait.scorers.statistics.two_way import TwoWayModel, shared_queries, two_way
 
@@ -49,6 +55,10 @@ class CellDifference:
     """The smallest difference that as many queries find at power 0.8."""
     needed: int | None = None
     """Queries that find a difference as large as the one seen, at power 0.8."""
+    p: float | None = None
+    """Of this pair alone."""
+    adjusted: float | None = None
+    """Corrected for all pairs of cells."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +75,7 @@ class PairingScores:
     """The scores of each system on these queries."""
     people: Sequence[Agreement] = ()
     """How often the scorer is known to prefer what people chose."""
+    correction: Correction = "holm"
 
     @property
     def form(self) -> NumberForm:
@@ -90,21 +101,24 @@ class PairingScores:
         return sorted(known, key=known.__getitem__)
 
     @cached_property
+    def comparisons(self) -> list[Comparison]:
+        """Every two cells, and whether they can be told apart."""
+        values = np.stack([*self.shared.values()], axis=1)
+        return compare_systems(self.scorer, [*self.shared], values, self.correction)
+
+    @cached_property
     def differences(self) -> list[CellDifference]:
         """The differences of every two cells."""
-        return [self._difference(a, b) for a, b in combinations(self.shared, 2)]
+        found = []
+        for one in self.comparisons:
+            difference = self._difference(one.a, one.b)
+            found.append(replace(difference, p=one.p, adjusted=one.adjusted))
+        return found
 
     @cached_property
     def not_told_apart(self) -> dict[str, list[str]]:
-        """By ranked system, the others whose difference from it may be 0, the best first.
-
-        By the interval of each difference alone: among many, some exclude 0 by chance.
-        """
-        apart = {
-            frozenset((difference.a, difference.b))
-            for difference in self.differences
-            if excludes_zero(difference.estimate)
-        }
+        """By ranked system, those that it cannot be told apart from, the best first."""
+        apart = {frozenset(pair) for pair in better_pairs(self.comparisons)}
         alike: dict[str, list[str]] = {}
         for system in self.ranked:
             alike[system] = []
@@ -293,6 +307,7 @@ def _scores(board: Board, matrix: PairingMatrix, scorer: Scorer) -> PairingScore
         keys=kept,
         shared=dict(zip(names, shared.T, strict=True)),
         people=tuple(agreement_of(scorer, board.agreement)),
+        correction=board.correction,
     )
 
 

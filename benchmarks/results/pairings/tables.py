@@ -8,6 +8,7 @@ from itertools import chain, product
 from typing import Any, NamedTuple
 
 from plait.benchmarks.results.board import Board
+from plait.benchmarks.results.comparisons import about_correction, round_p
 from plait.benchmarks.results.costs import MEASURES
 from plait.benchmarks.results.numbers import NumberForm
 from plait.benchmarks.results.pairings.comparison import (
@@ -67,10 +68,7 @@ ABOUT_NEEDED = (
     f"{POWER:g} (paired t test, two-sided, level 0.05; noncentral t, Cohen 1988). In few "
     "queries the one seen is often too large."
 )
-ABOUT_APART = (
-    "Not told apart: the 95% interval of the paired difference holds 0. Each pair is seen "
-    "alone: were all pairings equal, about 1 pair in 20 would be told apart by chance."
-)
+ABOUT_APART = "Not told apart: the p-value of the paired difference is 0.05 or more"
 ABOUT_FRONTIER = "Frontier: no other pairing is as good and as cheap, by the means alone."
 ONE_ROW = (
     "There is only one LVLM or only one text-to-image model, so there is no interaction "
@@ -265,8 +263,8 @@ def ranking_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
         head += [measure, ""]
     notes = []
     if _is_first(pairings, scores):
-        pairs = len(scores.differences)
-        notes = [ABOUT_NEEDED, f"{ABOUT_APART} Here: {pairs / 20:.0f} of {pairs:,}."]
+        about = about_correction(scores.correction, len(scores.comparisons))
+        notes = [ABOUT_NEEDED, f"{ABOUT_APART}; {about}."]
         if points:
             notes.append(ABOUT_FRONTIER)
     return ResultTable.of(_title(pairings, f"{name}, in order"), head, rows, notes)
@@ -420,6 +418,7 @@ def _plain(value: Estimate | CellDifference) -> dict[str, Any]:
     if isinstance(value, Estimate):
         return value.as_json("mean")
     about = {"a": value.a, "b": value.b, **_plain(value.estimate), "sd": value.sd}
+    about |= {"p": round_p(value.p), "p_adjusted": round_p(value.adjusted)}
     return about | {"detectable": value.detectable, "queries_needed": value.needed}
 
 

@@ -22,8 +22,9 @@ pytestmark = pytest.mark.contract
 
 
 def test_the_best_and_its_ties_are_marked_and_the_ground_truth_is_neither():
-    high, close = [5, 6, 5, 6, 5, 6], [5, 6, 5, 6, 6, 4]
-    scores = {"gt": [6] * 6, "close": close, "low": [1, 2, 0, 3, 2, 1], "high": high}
+    high, close = [5, 6, 5, 6, 5, 6, 5, 6], [5, 6, 5, 6, 6, 4, 5, 6]
+    low = [1, 2, 0, 3, 2, 1, 0, 1]
+    scores = {"gt": [6] * 8, "close": close, "low": low, "high": high}
     for direction, best, tied in (("higher", "high", {"close"}), ("lower", "low", set())):
         made = board_of(scores, scorers=(Judge(direction=direction),))
         table = headline_table(made)
