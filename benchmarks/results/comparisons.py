@@ -11,7 +11,7 @@ which nobody wants ranked, are a family of their own.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
@@ -170,8 +170,10 @@ def p_text(p: float | None) -> str:
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def about_correction(correction: Correction, pairs: int) -> str:
-    """Say of how many pairs p-values are corrected, and how."""
+def about_correction(correction: Correction, names: Iterable[str]) -> str:
+    """Say for how many pairs of systems p-values are corrected, and how."""
+    models = sum(not is_reference(name) for name in names)
+    pairs = f"{math.comb(models, 2):,} {'pair' if models == 2 else 'pairs'} of systems"
     if correction == "none":
-        return f"p-values of {pairs:,} pairs, each seen alone ({CORRECTIONS[correction]})"
-    return f"p-values corrected for {pairs:,} pairs ({CORRECTIONS[correction]})"
+        return f"p-values of {pairs}, each seen alone ({CORRECTIONS[correction]})"
+    return f"p-values corrected for {pairs} ({CORRECTIONS[correction]})"

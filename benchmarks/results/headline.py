@@ -66,8 +66,10 @@ def headline_table(board: Board) -> ResultTable:
         # With a single scorer it goes without saying what orders the rows.
         order = f"; the best by {head[1].heading} first" if len(board.scorers) > 1 else ""
         notes.append(f"Means ({about}) with 95% intervals{order}.")
-    if any(cell.tied for _, cells in columns for cell in cells):
-        notes.append(_about_ties(board))
+    models = [row["system"] for row in rank(board) if not is_reference(row["system"])]
+    if kinds and len(models) > 2:
+        about = about_correction(board.correction, models)
+        notes.append(f"Told apart at 5% by paired differences: {about}.")
     return ResultTable.of(board.title, head, rows, notes)
 
 
@@ -117,13 +119,6 @@ def _ties(board: Board, scorer: Scorer) -> set[str]:
     best = min(known, key=place)["system"]
     scored = {row["system"] for row in known}
     return scored & tied_with(best, comparisons(board)[scorer.name])
-
-
-def _about_ties(board: Board) -> str:
-    """Say how many pairs of systems each scorer compares, and how that is corrected."""
-    models = [s.name for s in board.systems if not is_reference(s.name)]
-    about = about_correction(board.correction, math.comb(len(models), 2))
-    return f"Told apart at 5% by paired differences: {about}."
 
 
 def outcome_texts(board: Board) -> dict[str, str]:

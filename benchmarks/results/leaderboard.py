@@ -545,22 +545,26 @@ def _criterion_mean_tables(board: Board, scorer: Scorer) -> Iterator[ResultTable
 def pairs_table(board: Board, scorer: str) -> ResultTable | None:
     """Return the paired differences of one scorer; None for a single system."""
     lines = []
+    names = [system.name for system in board.systems]
+    # With two systems there is one pair, and nothing to correct for.
+    corrected = board.correction != "none" and len(names) > 2
     for pair in differences(board):
         if pair["scorer"] == scorer:
             form = NumberForm.of(pair["scale"], signed=True)
             mean = form.number(pair["mean"])
             ends = form.interval(pair["ci95"]) or pair.get("reason", "")
-            tested = [p_text(pair["p"])]
-            if board.correction != "none":
-                tested.append(p_text(pair["p_adjusted"]))
+            tested = [p_text(pair["p"]), p_text(pair["p_adjusted"])]
+            if not corrected:
+                tested.pop()
             lines.append([pair["a"], pair["b"], mean, ends, *tested, str(pair["n"])])
     if not lines:
         return None
     head = ["a", "b", "a - b", "95% interval", "p"]
-    if board.correction != "none":
+    notes = []
+    if corrected:
         head.append(f"p, {CORRECTIONS[board.correction]}")
-    about = about_correction(board.correction, len(lines))
-    notes = [f"{about[0].upper()}{about[1:]}; each interval is of one pair alone."]
+        about = about_correction(board.correction, names)
+        notes.append(f"{about[0].upper()}{about[1:]}; each interval is of one pair alone.")
     return ResultTable.of("Paired differences", [*head, "n"], lines, notes)
 
 

@@ -62,6 +62,8 @@ class Column(NamedTuple):
     values: Floats
     """By query."""
     is_reference: bool
+    scores: Mapping[str, Any]
+    """All means of its row of the leaderboard by this scorer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +111,8 @@ class Benchmark:
                 name = _free_name(found, system.name, cell, part.run)
                 cell = {**cell, "weights": rows[system.name]["weights"]}
                 cell |= part.board.mark_of(system.name)
-                column = Column(cell, values[:, i], is_reference(system.name))
+                own = scores[self.scorer.name]
+                column = Column(cell, values[:, i], is_reference(system.name), own)
                 found.setdefault(name, column)
         return found
 
@@ -117,6 +120,16 @@ class Benchmark:
     def cells(self) -> dict[str, Cell]:
         """The average of each system."""
         return {name: column.cell for name, column in self._columns.items()}
+
+    @property
+    def values(self) -> dict[str, Floats]:
+        """By system, (queries,) scores, NaN for none."""
+        return {name: column.values for name, column in self._columns.items()}
+
+    @property
+    def scores(self) -> dict[str, Mapping[str, Any]]:
+        """All means of each system by this scorer, as the leaderboard's rows hold them."""
+        return {name: column.scores for name, column in self._columns.items()}
 
     @property
     def scored_systems(self) -> list[str]:

@@ -65,13 +65,23 @@ from plait.benchmarks.runs.run_data import (
     ScorerVerdict,
     TaskQuery,
 )
+from plait.benchmarks.studies.paper.columns import PaperChoice
+from plait.benchmarks.studies.paper.sheet import SheetChoice
+from plait.benchmarks.studies.paper.tables import IntervalForm
+from plait.benchmarks.studies.paper.writing import (
+    PaperOptions,
+    WrittenPaper,
+    write_paper,
+)
 from plait.benchmarks.tasks.changes import DataChoices
 from plait.cluster.shard import Shard
+from plait.cluster.store import BlobReader
 from plait.generators.base import WeightsName
 from plait.generators.buckets import AnyPath, BucketPath, any_path
 from plait.generators.errors import PlaitError, UsageError
 from plait.generators.own_code import giving
 from plait.generators.packs import PackPath
+from plait.scorers.statistics.multiple import Correction
 
 __all__ = [
     "Answers",
@@ -91,8 +101,10 @@ __all__ = [
     "SystemComparison",
     "TaskQuery",
     "UsageError",
+    "WrittenPaper",
     "check",
     "open_run",
+    "paper",
     "plan",
     "query",
     "run",
@@ -405,6 +417,70 @@ def check(
     table |= {"files": files, "image_hosts": tuple(image_hosts)}
     config = load_config(None, {"data": table})
     return check_data(config) if data is None else check_answers(str(place), config)
+
+
+def paper(
+    runs: RunData | Place | Sequence[RunData | Place],
+    out: str | PathLike[str],
+    *,
+    systems: Sequence[str] = (),
+    scorers: Sequence[str] = (),
+    correction: Correction = "holm",
+    interval: IntervalForm = "brackets",
+    pair: tuple[str, str] | None = None,
+    sheet: Mapping[str, Any] | None = None,
+) -> WrittenPaper:
+    """Write tables, figures and an image sheet of runs, as `plait paper` does.
+
+    Args:
+        runs: A run, or several, opened or by their directories.
+        out: The folder.
+        systems: Only these; by default all.
+        scorers: Only these, in this order; by default all that gave a value.
+        correction: Of p-values for all pairs of systems: `holm` or `none`.
+        interval: How intervals stand beside means in LaTeX: `brackets`, `subscript`, `pm`
+            or `none`.
+        pair: Two systems whose differences are drawn; by default the two best.
+        sheet: Of the image sheet: `rows`, `columns`, `ids`, `best`, `worst`, `random`,
+            `seed`; one that is asked for and cannot be made is an error.
+
+    Returns:
+        What was written: `tables`, `files`, and `content` with all numbers.
+
+    Raises:
+        UsageError: For names that the runs do not have, and where nothing has a score.
+
+    Examples:
+        >>> written = plait.paper("runs/quickstart", "paper", interval="pm")
+        >>> written.files[:2]
+        ['systems.tex', 'categories-clipscore.tex']
+        >>> written.content.columns[0].cells["anole"].ranks
+        (1, 2)
+    """
+    several = [runs] if isinstance(runs, RunData | str | PathLike | PackPath) else [*runs]
+    places = []
+    for one in several:
+        places.append(one.root if isinstance(one, RunData) else any_path(str(one)))
+    choice = PaperChoice(
+        systems=tuple(systems), scorers=tuple(scorers), correction=correction
+    )
+    chosen = SheetChoice(
+        systems=tuple(systems),
+        scorer=scorers[0] if scorers else None,
+        **{name: _frozen(value) for name, value in (sheet or {}).items()},
+    )
+    options = PaperOptions(
+        choice=choice,
+        interval=interval,
+        pair=pair or (),
+        sheet=chosen,
+        needs_sheet=sheet is not None,
+    )
+    return write_paper(places, any_path(str(out)), options, BlobReader())
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _places(

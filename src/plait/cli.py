@@ -492,6 +492,76 @@ def leaderboard(
 
 
 @app.command()
+def paper(
+    runs: Annotated[list[str], Argument(metavar="RUN...", help="Run directories.")],
+    out: Annotated[
+        Path | None,
+        Option(file_okay=False, help="Output folder; by default RUN/paper, or paper."),
+    ] = None,
+    scorer: Scorers = None,
+    system: Systems = None,
+    interval: Annotated[
+        Literal["brackets", "subscript", "pm", "none"],
+        Option(help="How intervals stand beside means in LaTeX."),
+    ] = "brackets",
+    pair: Annotated[
+        list[str] | None,
+        Option(help="Two systems whose differences are drawn; by default the best two."),
+    ] = None,
+    correction: Corrected = True,
+    rows: Annotated[
+        Literal["query", "system", "repeat"], Option(help="Rows of the image sheet.")
+    ] = "query",
+    columns: Annotated[
+        Literal["query", "system", "repeat"], Option(help="Its columns.")
+    ] = "system",
+    ids: Annotated[
+        str | None, Option(help="Its queries: ids, separated by commas.")
+    ] = None,
+    best: Annotated[int, Option(min=0, help="So many with the best mean.")] = 0,
+    worst: Annotated[int, Option(min=0, help="So many with the worst mean.")] = 0,
+    random: Annotated[int, Option(min=0, help="So many, drawn at random.")] = 0,
+    seed: Annotated[int, Option(help="Seed of --random.")] = 0,
+) -> None:
+    """Write tables, figures and an image sheet for a publication.
+
+    LaTeX (booktabs, siunitx), Markdown and CSV; figures as PDF and SVG; the sheet as PNG,
+    PDF, WebP and LaTeX. paper.md says how each number was made. Nothing is answered or
+    scored.
+    """
+    from plait import commands
+    from plait.benchmarks.studies.paper.columns import PaperChoice
+    from plait.benchmarks.studies.paper.sheet import SheetChoice
+    from plait.benchmarks.studies.paper.writing import PaperOptions
+
+    choice = PaperChoice(
+        systems=tuple(system or ()),
+        scorers=tuple(scorer or ()),
+        correction="holm" if correction else "none",
+    )
+    sheet = SheetChoice(
+        rows=rows,
+        columns=columns,
+        systems=tuple(system or ()),
+        ids=tuple(ids.split(",")) if ids else (),
+        best=best,
+        worst=worst,
+        random=random,
+        seed=seed,
+        scorer=scorer[0] if scorer else None,
+    )
+    asked = SheetChoice(systems=sheet.systems, scorer=sheet.scorer)
+    options = PaperOptions(
+        choice=choice,
+        interval=interval,
+        pair=tuple(pair or ()),
+        sheet=sheet,
+        needs_sheet=sheet != asked,
+    )
+    commands.paper([any_path(run) for run in runs], out, options, _console())
+
+
+@app.command()
 def agreement(
     scores: Annotated[str, Argument(help="A run directory, or a file of scores.")],
     human: Annotated[

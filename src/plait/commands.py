@@ -73,6 +73,7 @@ from plait.scorers.judging.resolve import refuse_mini_lvlm, takes_run_rubric
 
 if TYPE_CHECKING:
     from plait.benchmarks.studies.annotate import AnnotateOptions
+    from plait.benchmarks.studies.paper.writing import PaperOptions
 
 FINISHED = 0
 _MOST_CHANGES = 20
@@ -521,6 +522,23 @@ def report(
     if show and not webbrowser.open(Path(str(page)).resolve().as_uri()):
         console.print("No browser could be opened.")
     return int(bool(read.damage) and not damaged)
+
+
+def paper(
+    runs: Sequence[AnyPath], out: AnyPath | None, options: PaperOptions, console: Console
+) -> None:
+    """Write tables, figures and a sheet of finished runs, and show the main table."""
+    from plait.benchmarks.studies.paper.writing import write_paper
+
+    place = out or Path("paper")
+    if out is None and len(runs) == 1 and isinstance(runs[0], Path) and runs[0].is_dir():
+        place = runs[0] / "paper"
+    written = write_paper(runs, place, options, BlobReader())
+    for table in written.tables:
+        console.print(table.result_table.rich)
+    for text in written.without:
+        console.print(f"without {text}", soft_wrap=True)
+    console.print(f"{place}: {', '.join(written.files)}", soft_wrap=True)
 
 
 def _copy_others(root: AnyPath, out: AnyPath) -> None:

@@ -263,7 +263,7 @@ def ranking_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
         head += [measure, ""]
     notes = []
     if _is_first(pairings, scores):
-        about = about_correction(scores.correction, len(scores.comparisons))
+        about = about_correction(scores.correction, scores.shared)
         notes = [ABOUT_NEEDED, f"{ABOUT_APART}; {about}."]
         if points:
             notes.append(ABOUT_FRONTIER)
