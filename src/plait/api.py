@@ -147,9 +147,11 @@ def run(
     mode: Literal["corrected", "official"] | None = None,
     rubric: str | PathLike[str] | None = None,
     baseline: str | None = None,
+    pinned: str | None = None,
     executor: Literal["ray", "local"] | None = None,
     address: str | None = None,
     models: Mapping[str, Table] | None = None,
+    variants: Mapping[str, Table] | None = None,
     servers: Mapping[str, Table] | None = None,
     prompts: Mapping[str, Mapping[str, str]] | None = None,
     composition: Table | None = None,
@@ -189,9 +191,13 @@ def run(
         mode: How judges ask and read: `official` is the released program's way.
         rubric: The judges' rubric.
         baseline: The system beside whose answers scorers of pairs judge.
+        pinned: A pinned protocol, `NAME/EDITION`, whose published settings apply where no
+            others are given.
         executor: `local`, as threads of this process without Ray, or `ray` (by default).
         address: Address of a Ray cluster; by default this machine's own.
         models: Settings by model, such as `{"sdxl-turbo": {"steps": 2}}`.
+        variants: Systems with settings of their own, by name: a table of `system` and
+            `models`, such as `{"slow": {"system": "flux@t2i", "models": {"flux": ...}}}`.
         servers: Servers that plait starts, by the name that models give them.
         prompts: Your own wording of the task's prompts, by category and variant.
         composition: How LVLM and text-to-image model work together, such as

@@ -696,7 +696,7 @@ def bias(run: Run, rubric: Rubric = None, out: OutFolder = None) -> int:
 
 @app.command("list")
 def list_names(
-    what: Annotated[str, Argument(help="systems, scorers, data or weights.")] = "systems",
+    what: Annotated[str, Argument(help="systems, scorers, data, weights or protocols.")] = "systems",
 ) -> int:
     """List the names that can be used."""
     from plait import listing

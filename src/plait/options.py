@@ -129,6 +129,16 @@ Protocol = Annotated[
         autocompletion=completion.protocols,
     ),
 ]
+Pinned = Annotated[
+    str | None,
+    Option(
+        metavar="NAME/EDITION",
+        help="A pinned protocol, such as geneval2/2026 (see `plait list protocols`): its "
+        "published settings apply where you give none, and tables show the published "
+        "figures beside yours.",
+        autocompletion=completion.pinned,
+    ),
+]
 Remake = Annotated[
     bool,
     Option(
@@ -191,6 +201,7 @@ def run_options(
     mode: Mode = None,
     rubric: Rubric = None,
     baseline: Baseline = None,
+    pinned: Pinned = None,
     set_: Settings = None,
     remake: Remake = False,
     same_code: SameCode = False,
@@ -275,6 +286,7 @@ def pairing_options(
             "every pairing.",
         ),
     ] = None,
+    pinned: None = None,
     shard: None = None,
 ) -> None:
     """The options of `bench pairings` where they differ from those of a run."""
@@ -338,5 +350,5 @@ def flags_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a run as values of its config."""
     named = {f"{k}s": tuple(options.get(k) or ()) for k in ("system", "scorer")}
     same = ("data", "weights", "out", "limit", "ids", "seed", "repeats")
-    more = ("executor", "address", "mode", "rubric", "baseline")
+    more = ("executor", "address", "mode", "rubric", "baseline", "pinned")
     return named | {name: options.get(name) for name in (*same, *more)}
