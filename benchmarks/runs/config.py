@@ -303,7 +303,7 @@ def load_config(
 def _joins(values: Mapping[str, Any]) -> bool:
     """Return whether the run directory that is named holds a run already."""
     out = values.get("out")
-    return bool(out) and is_run(any_path(out).expanduser())
+    return out is not None and is_run(any_path(out).expanduser())
 
 
 def with_data_table(values: Mapping[str, Any]) -> dict[str, Any]:

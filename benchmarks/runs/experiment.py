@@ -13,13 +13,13 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
+from plait.benchmarks.protocols.differences import PinnedRunFacts
 from plait.benchmarks.results.files.about import RunAbout, facts_of_plan, facts_of_stage
 from plait.benchmarks.results.files.current import CurrentResults
 from plait.benchmarks.results.files.rulings import COMPARE
 from plait.benchmarks.results.files.schema import FOLDER
 from plait.benchmarks.results.files.writing import ResultsWriter, former_content
 from plait.benchmarks.results.people import read_measured
-from plait.benchmarks.protocols.differences import PinnedRunFacts
 from plait.benchmarks.runs.config import OFFICIAL, RunConfig, is_run, merge
 from plait.benchmarks.runs.pinning import PinnedRemarks, remarks_of_run
 from plait.benchmarks.runs.queries import (

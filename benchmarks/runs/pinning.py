@@ -61,13 +61,17 @@ def fill_from_pinned(
     if protocol.run.repeats is not None:
         filled.setdefault("repeats", protocol.run.repeats)
     filled["models"] = _models_of(protocol, filled)
-    missing += _missing_rubrics(protocol, filled)
+    rubrics = [*_missing_rubrics(protocol, filled)]
+    missing += rubrics
     if missing:
         lines = "".join(f"  {line}\n" for line in missing)
+        without = (
+            "Without the rubric --mode corrected asks in plait's own wording, which is "
+            "listed as a difference. "
+        )
         raise UsageError(
             f"pinned protocol {protocol.name!r} needs what it does not hold:\n{lines}"
-            "Judges can be asked without a released rubric by --mode corrected, which is "
-            "then listed as a difference; `plait list protocols` shows the published "
+            f"{without if rubrics else ''}`plait list protocols` shows its published "
             "figures."
         )
     return filled
@@ -121,9 +125,7 @@ def _models_in(name: str) -> set[str]:
     return {name, asked, *parts_of(name).models}
 
 
-def _missing_rubrics(
-    protocol: PinnedProtocol, values: Mapping[str, Any]
-) -> Iterator[str]:
+def _missing_rubrics(protocol: PinnedProtocol, values: Mapping[str, Any]) -> Iterator[str]:
     """Name the released texts that scorers in official mode ask by and nobody gives."""
     for name in values.get("scorers") or ():
         scorer = protocol.scorers.get(name)

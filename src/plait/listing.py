@@ -9,10 +9,10 @@ from pathlib import Path
 
 from rich.console import Console
 
+from plait.benchmarks.protocols.pinned import PinnedProtocol, protocols
 from plait.benchmarks.results.people import figures_of_metric
 from plait.benchmarks.results.table import ResultTable
 from plait.benchmarks.runs.config import load_config
-from plait.benchmarks.protocols.pinned import PinnedProtocol, protocols
 from plait.benchmarks.runs.experiment import (
     models_of,
     scorer_named,

@@ -292,6 +292,47 @@ def pairing_options(
     """The options of `bench pairings` where they differ from those of a run."""
 
 
+def sensitivity_options(
+    config: Annotated[
+        str,
+        Argument(
+            metavar="CONFIG.toml|SYSTEM|NAME/EDITION",
+            help="A run's config, a text-to-image model or system, or a pinned protocol.",
+        ),
+    ],
+    pinned: None = None,
+    repeats: None = None,
+    trim: None = None,
+    shard: None = None,
+    guidance: Annotated[
+        str | None,
+        Option(metavar="G,...", help="Levels of guidance; by default around its own."),
+    ] = None,
+    steps: Annotated[
+        str | None,
+        Option(metavar="N,...", help="Levels of steps; by default around its own."),
+    ] = None,
+    size: Annotated[
+        str | None,
+        Option(
+            metavar="SIDE,...",
+            help="Levels of size, SIDE or WIDTHxHEIGHT; by default half of its own.",
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        Option(min=1, help="Images of each prompt at every level; by default 2."),
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        Option(
+            "--dry-run", help="Show what would be drawn and what it takes; start nothing."
+        ),
+    ] = False,
+) -> None:
+    """The options of `sensitivity` where they differ from those of a run."""
+
+
 def with_options(
     *declared: Callable[..., None],
 ) -> Callable[[Callable[[dict[str, Any]], int]], Callable[..., int]]:
@@ -321,7 +362,8 @@ def forecast_of(options: Mapping[str, Any]) -> ForecastOptions:
     """Return the options of a run that change its forecast and its budget."""
     from plait.benchmarks.runs.planning import ForecastOptions
 
-    return ForecastOptions(**{k: options[k] for k in ("on", "budget_hours", "trim")})
+    named = ("on", "budget_hours", "trim")
+    return ForecastOptions(**{k: options[k] for k in named if k in options})
 
 
 def data_choices_of(names: Iterable[str] | None) -> DataChoices:
