@@ -89,8 +89,12 @@ def differences_of_scorer(
 
 
 def _is_of(stage: StageSpec, model: str) -> bool:
-    """Return whether a stage is one of a model: named as it is, or as a part of it."""
-    return stage.name == model or stage.name.startswith((f"{model}-", f"{model} "))
+    """Return whether a stage is one of a model: named as it is, or as a part of it.
+
+    That of a user's class `module:Class` has the name of the class.
+    """
+    own = model.partition(":")[2]
+    return stage.name in (model, own) or stage.name.startswith((f"{model}-", f"{model} "))
 
 
 def _other_weights(stages: tuple[StageSpec, ...]) -> Iterator[str]:

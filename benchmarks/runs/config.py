@@ -296,7 +296,7 @@ def load_config(
         validate(RunConfig, values, "")
         values = fill_from_pinned(values, joins=_joins(values))
     config = validate(RunConfig, values, "")
-    named = file is not None or bool(config.systems or config.answers)
+    named = file is not None or bool(config.systems or config.answers or config.pinned)
     return _with_defaults(_for_scorers(config), named=named)
 
 

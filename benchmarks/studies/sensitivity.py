@@ -81,8 +81,8 @@ def _parse_level(factor: Factor, text: str) -> Level:
     }[factor]
     try:
         if factor == "size":
-            width, _, height = text.partition("x")
-            return _size(int(width), int(height or width))
+            width, by, height = text.partition("x")
+            return _size(int(width), int(height if by else width))
         value: float = int(text) if factor == "steps" else float(text)
         if not value >= (1 if factor == "steps" else 0):
             raise ValueError
