@@ -1,4 +1,4 @@
-"""A text-to-image model whose images depend on prompt and guidance alone, and its scorer."""
+"""A text-to-image model whose images depend on prompt and guidance alone; its scorer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Published figures beside a run's own: the rule by numbers, and nothing where none holds."""
+"""Published figures beside a run's own: the rule by numbers, else nothing is claimed."""
 
 from __future__ import annotations
 
@@ -20,8 +20,13 @@ SCORER = "guided:Brightness"
 PROTOCOL = """
 ["toy/1"]
 help = "a toy"
-data = {{ task = "prompts", form = "prompts:FILE", get = "anywhere", queries = {queries}, source = "a/b@1234567" }}
 run = {{ repeats = 1, source = "a/b@1234567" }}
+["toy/1".data]
+task = "prompts"
+form = "prompts:FILE"
+get = "anywhere"
+queries = {queries}
+source = "a/b@1234567"
 ["toy/1".scorers."guided:Brightness"]
 average = "avg_micro"
 scale = "{scale}"
