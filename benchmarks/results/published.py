@@ -50,6 +50,8 @@ class PublishedComparison:
     """Why it is undecided or not comparable."""
     differs: tuple[str, ...] = ()
     """In what the run differs from the protocol."""
+    unmet: tuple[str, ...] = ()
+    """In what it differs whatever is set, or what nobody states."""
     source: str
 
     @property
@@ -80,6 +82,7 @@ class PublishedComparison:
             "off": self.off,
             **reason,
             "differs": [*self.differs],
+            "unmet": [*self.unmet],
             "source": self.source,
         }
 
@@ -132,12 +135,12 @@ def _comparison(
     if scorer is not None:
         settings = getattr(scorer, "settings", {})
         differs += differences_of_scorer(protocol, scorer.name, scorer.stages, settings)
-    differs += [unmet.text for unmet in protocol.unmet]
     about: dict[str, Any] = {
         "protocol": protocol.name,
         "system": system.name,
         "scorer": figure.scorer,
         "differs": tuple(differs),
+        "unmet": tuple(unmet.text for unmet in protocol.unmet),
         "source": figure.source,
     }
     barred = _bar(board, protocol, system, scorer, figure.scorer)
@@ -209,7 +212,9 @@ def published_table(comparisons: Sequence[PublishedComparison]) -> ResultTable |
         form = NumberForm.of(one.scale)
         row: list[str | TableCell] = [one.system]
         row += [one.scorer] if several else []
-        row += [form.number(one.published), TableCell.of(one.here, form, counted=True)]
+        counted = one.here.value is not None
+        row += [form.number(one.published)]
+        row += [TableCell.of(one.here, form, counted=counted)]
         rows.append([*row, one.text])
     first = comparisons[0]
     by = "" if several else f", by {first.scorer} ({first.scale})"
@@ -228,6 +233,8 @@ def _difference_notes(comparisons: Sequence[PublishedComparison]) -> Iterator[st
     for text, own in systems.items():
         of = "" if len(own) == len(every) else f" ({', '.join(own)})"
         yield f"Differs{of}: {text}."
+    for text in dict.fromkeys(text for one in comparisons for text in one.unmet):
+        yield f"Cannot be set: {text}."
 
 
 def _source_notes(comparisons: Sequence[PublishedComparison]) -> Iterator[str]:

@@ -153,7 +153,7 @@ class PinnedRemarks:
         """All of it, a line each."""
         lines = [f"{self.protocol.name}: {self.protocol.help}"]
         lines += [f"differs: {text}" for text in self.differs]
-        lines += [f"not settable: {unmet.text}" for unmet in self.protocol.unmet]
+        lines += [f"cannot be set: {unmet.text}" for unmet in self.protocol.unmet]
         lines += [f"not in the run: {text}" for text in self.left_out]
         return lines
 

@@ -30,6 +30,7 @@ from plait.benchmarks.studies.sensitivity import (
     tables_of,
 )
 from plait.generators.buckets import AnyPath
+from plait.generators.checkpoints import pinning
 from plait.generators.errors import UsageError
 from plait.generators.files import write_whole
 from plait.options import data_choices_of, flags_of, forecast_of
@@ -45,7 +46,8 @@ _SCORERS = ("clipscore-prompt",)
 
 def main(options: Mapping[str, Any], console: Console) -> int:
     """Run the design that `options` describe and show what moves the figure."""
-    design = design_of(_config_of(options), _levels_of(options), options["seeds"])
+    with pinning({}):  # weights that are not here are missing in the plan
+        design = design_of(_config_of(options), _levels_of(options), options["seeds"])
     planned = commands.plan(
         design.config,
         console,

@@ -185,6 +185,16 @@ def test_the_table_stands_in_every_file(run) -> None:
     assert RULE in (place / "leaderboard.md").read_text()
 
 
+def test_a_run_that_is_added_to_keeps_its_protocol(run) -> None:
+    place = run(50.0)["place"]
+    done = plait("score", str(place), "--scorer", "guided:Other", "--executor", "local")
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads((place / "leaderboard.json").read_text())
+    assert {*row["scores"]} == {SCORER, "guided:Other"}
+    (found,) = row["published"]
+    assert found["verdict"] in ("repeated", "off")
+
+
 def test_a_protocol_that_is_not_known_any_more_has_no_table(
     run, own_protocols: Callable[[str], None]
 ) -> None:

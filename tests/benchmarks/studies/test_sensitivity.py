@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from cli_helpers import Done, plait
+from cli_helpers import Done, manifest, plait
 from guided import Painter
 from scipy import stats
 
@@ -112,6 +113,24 @@ def test_a_run_of_variants_is_read_like_any_other(finished: Path) -> None:
         assert done.returncode == 0, done.stderr
 
 
+def test_variants_are_opened_from_records_and_forgotten(
+    prompts: Path, tmp_path: Path
+) -> None:
+    place = tmp_path / "run"
+    words = ("--guidance", "2,3", "--limit", "3", "--seeds", "1")
+    assert sensitivity(prompts, place, *words).returncode == 0
+    shutil.rmtree(place / "results")
+    before = (place / "leaderboard.json").read_text()
+    done = plait("report", str(place))
+    assert done.returncode == 0, done.stderr
+    assert (place / "leaderboard.json").read_text() == before
+    done = plait("forget", str(place), "--system", f"{SYSTEM} guidance=3")
+    assert done.returncode == 0, done.stderr
+    assert manifest(place)["config"].get("variants", {}) == {}
+    (row,) = json.loads((place / "leaderboard.json").read_text())
+    assert row["system"] == SYSTEM
+
+
 def test_a_dry_run_tells_what_it_takes_and_writes_nothing(
     prompts: Path, tmp_path: Path
 ) -> None:
@@ -119,6 +138,15 @@ def test_a_dry_run_tells_what_it_takes_and_writes_nothing(
     assert done.returncode == 0, done.stderr
     assert "Painter" in done.stdout
     assert not (tmp_path / "run").exists()
+
+
+def test_a_dry_run_names_weights_that_are_not_here(
+    prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    done = sensitivity(prompts, tmp_path / "run", "--dry-run", name="sd3.5-medium")
+    assert done.returncode == 2
+    assert "not in the Hub cache: stabilityai" in done.stdout
 
 
 @pytest.mark.parametrize(
