@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -176,6 +176,22 @@ def worker_threads() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PLAIT_EXECUTOR", "local")
         yield
+
+
+@pytest.fixture
+def own_protocols(tmp_path: Path) -> Iterator[Callable[[str], None]]:
+    """Writes another table of pinned protocols, which is read until the test ends."""
+    from plait.benchmarks.protocols import pinned
+
+    def write(text: str) -> None:
+        file = tmp_path / "pinned.toml"
+        file.write_text(text)
+        patch.setattr(pinned, "FILE", file)
+        pinned.protocols.cache_clear()
+
+    with pytest.MonkeyPatch.context() as patch:
+        yield write
+    pinned.protocols.cache_clear()
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from plait.benchmarks.protocols.differences import PinnedRunFacts
 from plait.benchmarks.results.costs import Amounts, DocumentCost
 from plait.benchmarks.results.people import MeasuredAgreement, agreement_of
 from plait.cluster.plan import Evaluation
@@ -187,6 +188,8 @@ class Board:
     """By scorer and criterion, of scorers whose criteria are on scales of their own."""
     correction: Correction = "holm"
     """Of the p-values of all pairs of systems."""
+    pinned: PinnedRunFacts | None = None
+    """What of the run its pinned protocol is compared with; None where it has none."""
     agreement: Sequence[MeasuredAgreement] = ()
     """How often judges were measured to agree with people, beside published figures."""
     reading: Reading = lambda keys: ()

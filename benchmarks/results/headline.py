@@ -23,6 +23,7 @@ from plait.benchmarks.results.leaderboard import (
     placing,
     rank,
     reasons_of,
+    table_of_published,
 )
 from plait.benchmarks.results.numbers import NumberForm, estimate_of
 from plait.benchmarks.results.reasons import (
@@ -183,6 +184,8 @@ def terminal_table(board: Board) -> RenderableType:
     table = headline_table(board)
     table = replace(table, notes=[outcomes_note(board), *table.notes])
     parts: list[RenderableType] = [table.rich]
+    if (published := table_of_published(board)) is not None:
+        parts.append(published.rich)
     about = [*board.about_replies, *board.about_scorers]
     parts += [Text(printable(text), style="dim") for text in about]
     if board.warning:

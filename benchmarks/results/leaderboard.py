@@ -36,6 +36,7 @@ from plait.benchmarks.results.numbers import NumberForm, estimate_of
 from plait.benchmarks.results.pairings.comparison import pairings_of
 from plait.benchmarks.results.pairings.tables import AMOUNT, write_pairings
 from plait.benchmarks.results.people import agreement_of
+from plait.benchmarks.results.published import comparisons_of, published_table
 from plait.benchmarks.results.reasons import (
     FAILURES,
     Reasons,
@@ -133,8 +134,11 @@ def leaderboard(board: Board) -> list[dict[str, Any]]:
             break
     for scorer in board.scorers:
         _add_ranks(board, scorer, rows)
+    published = comparisons_of(board, rows)
     for row in rows:
         row["reasons"] = reasons[row["system"]]
+        own = [one.as_json for one in published if one.system == row["system"]]
+        row |= {"published": own} if own else {}
     return rows
 
 
@@ -568,6 +572,11 @@ def pairs_table(board: Board, scorer: str) -> ResultTable | None:
     return ResultTable.of("Paired differences", [*head, "n"], lines, notes)
 
 
+def table_of_published(board: Board) -> ResultTable | None:
+    """Return the figures of the run's pinned protocol beside its own; None without any."""
+    return published_table(comparisons_of(board, rank(board)))
+
+
 def controls_table(board: Board) -> ResultTable | None:
     """Return every scorer against every control; None where there is no control."""
     lines: list[list[str | TableCell]] = []
@@ -708,7 +717,9 @@ def write_leaderboard(board: Board, root: AnyPath) -> None:
     write_whole(root / "leaderboard.json", json_text(leaderboard(board)))
     write_whole(root / "leaderboard.csv", _as_csv(board))
     write_whole(root / "leaderboard.md", _markdown(board))
-    ranked = (ranking_table(board, s) for s in board.scorers)
+    ranked = [ranking_table(board, s) for s in board.scorers]
+    if (published := table_of_published(board)) is not None:
+        ranked.append(published)
     title = f"Leaderboard: {board.title}"
     latex = latex_page(title, ranked, board.warning, board.brief_warning)
     write_whole(root / "leaderboard.tex", latex)
@@ -765,6 +776,7 @@ def _markdown(board: Board) -> str:
         parts.append(f"> **Warning: {plain(board.warning)}**")
     if board.scorers:
         parts.append(legend(board))
+    parts += _section(table_of_published(board), 2)
     for scorer in board.scorers:
         parts += _section(scorer_table(board, scorer), 2)
         parts += _section(table_as_released(board, scorer), 3, _ABOUT_RELEASED)

@@ -83,7 +83,7 @@ def _citations(results: RunResults) -> Iterator[Citation]:
         if system.draft is None and system.render is None and system.name != "gt":
             yield Citation("answers", system.name, reason="they were made elsewhere")
             continue
-        parts = parts_of(system.name)
+        parts = parts_of(_name_without_settings(results, system.name))
         for model in parts.models:
             yield of_model(model)
         if parts.t2i is not None or parts.protocol is not None:
@@ -96,6 +96,12 @@ def _citations(results: RunResults) -> Iterator[Citation]:
     for protocol, judge in compared:
         yield _look_up("comparisons", protocol)
         yield of_model(judge)
+
+
+def _name_without_settings(results: RunResults, system: str) -> str:
+    """Return the name of a system; of a variant, that of which it is one."""
+    variants = results.about.config.get("variants") or {}
+    return str(variants[system]["system"]) if system in variants else system
 
 
 def _of_data(results: RunResults) -> Citation:

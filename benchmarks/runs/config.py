@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from plait.benchmarks.runs.defaults import QUICKSTART, SAMPLE
+from plait.benchmarks.runs.pinning import fill_from_pinned
 from plait.benchmarks.tasks.answers import AnswerPlace
 from plait.benchmarks.tasks.miniature.reader import is_miniature
 from plait.benchmarks.tasks.own_data import ROWS
@@ -128,6 +129,15 @@ class ReportConfig(_Section):
     them how often it agrees with people."""
 
 
+class VariantConfig(_Section):
+    """A system with settings of its own, beside the same system in one run."""
+
+    system: str = Field(min_length=1)
+    """A name as `plait list systems` shows it."""
+    models: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)
+    """Settings of its models, over those of `[models.NAME]`."""
+
+
 class RunConfig(_Section):
     """Everything that can be configured in a run."""
 
@@ -138,6 +148,11 @@ class RunConfig(_Section):
     """What `[data]` says besides `place`: how data are read by columns."""
     systems: Names = ()
     """Names as `plait list systems` shows them."""
+    variants: Mapping[str, VariantConfig] = Field(default_factory=dict)
+    """`[variants.NAME]`: systems with settings of their own; `systems` names them."""
+    pinned: str | None = None
+    """NAME/EDITION of a pinned protocol, whose settings apply where others are not given:
+    one that `plait list protocols` shows."""
     answers: Mapping[str, AbsoluteAnswers] = Field(default_factory=dict)
     """Answers made elsewhere, by the name of the system: `[FORMAT:]PLACE`, with a format
     that `plait list data` shows."""
@@ -207,6 +222,9 @@ class RunConfig(_Section):
         # A setting of its scorers by the time a run is made (`_for_scorers`).
         if self.baseline is None:
             del values["baseline"]
+        for name in _NEWER:
+            if not values[name]:
+                del values[name]
         return values
 
     @property
@@ -258,6 +276,8 @@ class RunConfig(_Section):
 
 OF_JUDGES = ("mode", "rubric", "baseline")
 """Keys that are settings of the scorers that take them."""
+_NEWER = ("variants", "pinned")
+"""Keys that are left out where they are not set, as runs of earlier versions have none."""
 _OF_SCORERS = ("mode", "models", "rubric", "scorers", "servers")
 _NOT_NAMING = ("address", "cluster", "engine", "executor", "out", "report")
 
@@ -275,9 +295,18 @@ def load_config(
     values = merge(values, with_data_table(given))
     values = with_settings(values, settings)
     refuse_keys(values)
+    if "pinned" in values:
+        validate(RunConfig, values, "")
+        values = fill_from_pinned(values, joins=_joins(values))
     config = validate(RunConfig, values, "")
-    named = file is not None or bool(config.systems or config.answers)
+    named = file is not None or bool(config.systems or config.answers or config.pinned)
     return _with_defaults(_for_scorers(config), named=named)
+
+
+def _joins(values: Mapping[str, Any]) -> bool:
+    """Return whether the run directory that is named holds a run already."""
+    out = values.get("out")
+    return out is not None and is_run(any_path(out).expanduser())
 
 
 def with_data_table(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,13 +13,15 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
+from plait.benchmarks.protocols.differences import PinnedRunFacts
 from plait.benchmarks.results.files.about import RunAbout, facts_of_plan, facts_of_stage
 from plait.benchmarks.results.files.current import CurrentResults
 from plait.benchmarks.results.files.rulings import COMPARE
 from plait.benchmarks.results.files.schema import FOLDER
 from plait.benchmarks.results.files.writing import ResultsWriter, former_content
 from plait.benchmarks.results.people import read_measured
-from plait.benchmarks.runs.config import OFFICIAL, RunConfig, is_run
+from plait.benchmarks.runs.config import OFFICIAL, RunConfig, is_run, merge
+from plait.benchmarks.runs.pinning import PinnedRemarks, remarks_of_run
 from plait.benchmarks.runs.queries import (
     QUERIES,
     SettledData,
@@ -181,7 +183,9 @@ class Experiment:
         """Return the manifest's entries about the run, without the environment."""
         judges = [s for s in self.scorers if isinstance(s, ChatJudge) and s.texts]
         given = self.answer_digests(sample.id for sample in self.samples)
+        pinned = self.pinned
         return {
+            **({} if pinned is None else {"pinned": pinned.as_json}),
             **({} if self.ids is None else {"ids": list(self.ids)}),
             **({"about_weights": ABOUT} if self.config.weights == "mini" else {}),
             "plait": FORMAT,
@@ -216,6 +220,23 @@ class Experiment:
         return held
 
     @property
+    def pinned(self) -> PinnedRemarks | None:
+        """In what the run differs from the pinned protocol that its config names."""
+        if self.config.pinned is None:
+            return None
+        facts = PinnedRunFacts(
+            protocol=self.config.pinned,
+            task=self.task.name,
+            digest=str(self.task.about.get("digest") or ""),
+            queries=len(self.samples),
+            repeats=self.config.repeats,
+        )
+        models = models_of(self.config)
+        names = [scorer.name for scorer in self.scorers]
+        settings = {name: scorer_settings(name, self.config, models) for name in names}
+        return remarks_of_run(facts, self.systems, self.scorers, settings)
+
+    @property
     def notes(self) -> bool:
         """Whether documents are few enough to be read with their stages' notes."""
         return len(self.plan) <= _MOST_WITH_NOTES
@@ -248,7 +269,9 @@ class Experiment:
         """By model of the systems, its weights' licence where that is known."""
         licences: dict[str, str | None] = {}
         for system in self.systems:
-            for model in parts_of(system.name).models:
+            variant = self.config.variants.get(system.name)
+            named = variant.system if variant else system.name
+            for model in parts_of(named).models:
                 licences[model] = facts_of(model).licence
         return licences
 
@@ -453,7 +476,7 @@ class NameResolver:
         """
         _refuse_wrong_rubrics(config)
         models = models_of(config)
-        settings = (models, config.seed, config.mode, config.rubric)
+        settings = (models, config.variants, config.seed, config.mode, config.rubric)
         systems = dict.fromkeys(config.systems)
         scorers = dict.fromkeys(config.scorers)
         with pinning(identities) as pins:
@@ -471,7 +494,7 @@ class NameResolver:
                 return part
 
             named = [
-                once(System, name, partial(_system, name, self._task, models, config.seed))
+                once(System, name, partial(_system_of, name, config, self._task, models))
                 for name in systems
             ]
             scored = [
@@ -517,6 +540,33 @@ def _baselines(
     return found
 
 
+def _system_of(name: str, config: RunConfig, task: TaskSet, models: Models) -> System:
+    """Return the system or variant `name`."""
+    named, own = with_variant(name, config, models)
+    system = _system(named, task, own, config.seed)
+    if name not in config.variants:
+        return system
+    # No cell of a matrix of pairings, where its system stands.
+    return replace(system, name=name, lvlm=None)
+
+
+def with_variant(name: str, config: RunConfig, models: Models) -> tuple[str, Models]:
+    """Return which system `name` is, and the settings of its models.
+
+    Of a variant they have its own over those of the config. UsageError for a variant of a
+    variant.
+    """
+    variant = config.variants.get(name)
+    if variant is None:
+        return name, models
+    if variant.system in config.variants:
+        raise UsageError(
+            f"variants.{name}: {variant.system!r} is a variant itself; name its system"
+        )
+    overrides = merge(models.overrides, variant.models)
+    return variant.system, replace(models, overrides=overrides)
+
+
 def _system(name: str, task: TaskSet, models: Models, seed: int) -> System:
     """The system `name`; controls are made from all samples, whichever are selected."""
     if is_published(name):
@@ -526,10 +576,14 @@ def _system(name: str, task: TaskSet, models: Models, seed: int) -> System:
 
 def refuse_settings_of_nothing(config: RunConfig) -> None:
     """UsageError for `[models.NAME]` of a name that neither the run nor plait knows."""
-    parts = models_named((*config.systems, *config.scorers))
+    varied = [variant.system for variant in config.variants.values()]
+    parts = models_named((*config.systems, *varied, *config.scorers))
     kinds = (Named.NATIVE, Named.SERVED, Named.LVLM, Named.T2I, Named.SCORER)
     valid = parts.union(*map(by_name, kinds))
-    for name in config.models:
+    settled = [*config.models]
+    for variant in config.variants.values():
+        settled += variant.models
+    for name in settled:
         # Settings of any other chat model may be for a later judge or comparison.
         if name not in valid and not is_lvlm(chat_model(name)):
             raise unknown("name in models", name, valid)

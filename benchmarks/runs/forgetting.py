@@ -170,6 +170,8 @@ def _manifest_without(
         new[what] = _without(manifest.get(what, ()), gone)
         config[what] = _without(config.get(what, ()), gone)
     config["answers"] = _without_keys(config.get("answers", {}), labels)
+    if "variants" in config:
+        config["variants"] = _without_keys(config["variants"], forgotten.systems)
     named = (*config["systems"], *config["scorers"], *_judges(root))
     settled = models_named((*forgotten.systems, *forgotten.scorers)) - models_named(named)
     config["models"] = _without_keys(config.get("models", {}), settled)

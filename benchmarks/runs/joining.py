@@ -170,6 +170,8 @@ def _union(before: RunConfig, config: RunConfig) -> RunConfig:
             "models": merge(judge_settings, merge(before.models, config.models)),
             "mode": source.mode,
             "rubric": source.rubric,
+            "variants": {**before.variants, **config.variants},
+            "pinned": config.pinned or before.pinned,
         }
     )
 

@@ -220,6 +220,12 @@ class RunPlan:
         return [f"{rules}; these rows count as failed"] if broken else []
 
     @property
+    def pinned(self) -> Sequence[str]:
+        """The pinned protocol, and in what the run differs from it; a line each."""
+        remarks = self.experiment.pinned
+        return () if remarks is None else remarks.lines
+
+    @property
     def shared(self) -> Sequence[str]:
         """Stages whose records serve several systems."""
         lines = []
@@ -299,6 +305,7 @@ class RunPlan:
             ("cannot score", "red", self.useless_scorers),
             ("would be made again", "yellow", self.made_again),
             ("edited since its records were made", "yellow", self.edited),
+            ("pinned", "yellow", self.pinned),
             ("retired model", "yellow", self.retired),
             ("malformed rows", "yellow", self.malformed),
             ("over budget", "red", [self.over_budget]),

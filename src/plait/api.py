@@ -159,9 +159,11 @@ def run(
     mode: Literal["corrected", "official"] | None = None,
     rubric: str | PathLike[str] | None = None,
     baseline: str | None = None,
+    pinned: str | None = None,
     executor: Literal["ray", "local"] | None = None,
     address: str | None = None,
     models: Mapping[str, Table] | None = None,
+    variants: Mapping[str, Table] | None = None,
     servers: Mapping[str, Table] | None = None,
     prompts: Mapping[str, Mapping[str, str]] | None = None,
     composition: Table | None = None,
@@ -201,9 +203,13 @@ def run(
         mode: How judges ask and read: `official` is the released program's way.
         rubric: The judges' rubric.
         baseline: The system beside whose answers scorers of pairs judge.
+        pinned: A pinned protocol, `NAME/EDITION`, whose published settings apply where no
+            others are given.
         executor: `local`, as threads of this process without Ray, or `ray` (by default).
         address: Address of a Ray cluster; by default this machine's own.
         models: Settings by model, such as `{"sdxl-turbo": {"steps": 2}}`.
+        variants: Systems with settings of their own, by name: a table of `system` and
+            `models`, such as `{"slow": {"system": "flux@t2i", "models": {"flux": ...}}}`.
         servers: Servers that plait starts, by the name that models give them.
         prompts: Your own wording of the task's prompts, by category and variant.
         composition: How LVLM and text-to-image model work together, such as
@@ -420,7 +426,7 @@ def check(
 
 
 def paper(
-    runs: RunData | Place | Sequence[RunData | Place],
+    runs: RunData | Place | Sequence[Place],
     out: str | PathLike[str],
     *,
     systems: Sequence[str] = (),
@@ -433,7 +439,7 @@ def paper(
     """Write tables, figures and an image sheet of runs, as `plait paper` does.
 
     Args:
-        runs: A run, or several, opened or by their directories.
+        runs: A run, or its directory; or the directories of several.
         out: The folder.
         systems: Only these; by default all.
         scorers: Only these, in this order; by default all that gave a value.
@@ -457,10 +463,7 @@ def paper(
         >>> written.content.columns[0].cells["anole"].ranks
         (1, 2)
     """
-    several = [runs] if isinstance(runs, RunData | str | PathLike | PackPath) else [*runs]
-    places = []
-    for one in several:
-        places.append(one.root if isinstance(one, RunData) else any_path(str(one)))
+    places = [any_path(place) for place in _places(runs)]
     choice = PaperChoice(
         systems=tuple(systems), scorers=tuple(scorers), correction=correction
     )

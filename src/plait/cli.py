@@ -56,6 +56,7 @@ from plait.options import (
     data_choices_of,
     pairing_options,
     run_options,
+    sensitivity_options,
     with_options,
 )
 
@@ -772,9 +773,25 @@ def bias(run: Run, rubric: Rubric = None, out: OutFolder = None) -> int:
     return biases.bias(root, _console(), rubric=source, out=out)
 
 
+@app.command("sensitivity")
+@with_options(run_options, sensitivity_options)
+def sensitivity_command(options: dict[str, Any]) -> int:
+    """Show which settings of a text-to-image system move its figure.
+
+    Varies guidance, steps, size and seed around the system's own settings, one at a time,
+    on a few queries (16, without --limit), in one run that can be resumed. Differences are
+    paired by query; also sensitivity.json and sensitivity.md in the run directory.
+    """
+    from plait import sensitivity
+
+    return sensitivity.main(options, _console())
+
+
 @app.command("list")
 def list_names(
-    what: Annotated[str, Argument(help="systems, scorers, data or weights.")] = "systems",
+    what: Annotated[
+        str, Argument(help="systems, scorers, data, weights or protocols.")
+    ] = "systems",
 ) -> int:
     """List the names that can be used."""
     from plait import listing

@@ -273,6 +273,8 @@ def _execute(plan: RunPlan, console: Console, *, only_scorers: bool) -> Executed
     for rubric in experiment.config.rubrics:
         rubric.keep(root)
     console.print(f"run directory {root}")
+    for line in plan.pinned:
+        console.print(Text("pinned", "yellow"), line)
     for text in plan.retired:
         console.print(Text("retired model", "yellow"), text)
     if plan.trimmed:

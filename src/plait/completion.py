@@ -46,6 +46,14 @@ def protocols(incomplete: str) -> list[Offer]:
     return _offers(_words(entries(Named.PAIRWISE)), incomplete)
 
 
+def pinned(incomplete: str) -> list[Offer]:
+    """Return the pinned protocols that begin so."""
+    from plait.benchmarks.protocols.pinned import protocols as known
+
+    words = ((name, protocol.help) for name, protocol in known().items())
+    return _offers(words, incomplete)
+
+
 def _lvlms() -> Iterator[Offer]:
     return _words(entries(Named.LVLM))
 

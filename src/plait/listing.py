@@ -9,10 +9,16 @@ from pathlib import Path
 
 from rich.console import Console
 
+from plait.benchmarks.protocols.pinned import PinnedProtocol, protocols
 from plait.benchmarks.results.people import figures_of_metric
 from plait.benchmarks.results.table import ResultTable
 from plait.benchmarks.runs.config import load_config
-from plait.benchmarks.runs.experiment import models_of, scorer_named, scorer_of
+from plait.benchmarks.runs.experiment import (
+    models_of,
+    scorer_named,
+    scorer_of,
+    with_variant,
+)
 from plait.benchmarks.tasks.answers import FORMATS
 from plait.benchmarks.tasks.controls import CONTROLS, is_control
 from plait.benchmarks.tasks.published import is_published
@@ -51,7 +57,7 @@ WEIGHTS = {
 }
 
 
-LISTS = ("systems", "scorers", "data", "weights")
+LISTS = ("systems", "scorers", "data", "weights", "protocols")
 """What can be listed."""
 
 
@@ -64,7 +70,13 @@ def show(what: str, console: Console) -> int:
 
 def tables_of(what: str) -> Iterator[ResultTable]:
     """Return the tables of one of `LISTS`; UsageError names them all."""
-    tables = {"systems": _systems, "scorers": _scorers, "data": _data, "weights": _weights}
+    tables = {
+        "systems": _systems,
+        "scorers": _scorers,
+        "data": _data,
+        "weights": _weights,
+        "protocols": _protocols,
+    }
     if what not in tables:
         raise unknown("list", what, tables)
     return tables[what]()
@@ -232,6 +244,31 @@ def _weights() -> Iterator[ResultTable]:
     yield _table("Names with mini weights", ("name", "folder", "size"), rows)
 
 
+def _protocols() -> Iterator[ResultTable]:
+    rows = []
+    for name, protocol in protocols().items():
+        data = f"{protocol.data.form}, {protocol.data.queries:,} queries"
+        scorers = ", ".join(protocol.scorers)
+        figures = len([*_figures(protocol)])
+        rows.append([name, protocol.help, data, scorers, str(figures)])
+    head = ["name", "what", "data", "scorer", "figures"]
+    yield _table("Pinned protocols: settings of published figures", head, rows)
+    rows = []
+    for name, protocol in protocols().items():
+        rows += [[name, *row] for row in _figures(protocol)]
+    head = ["protocol", "system", "scorer", "published", "source"]
+    yield _table("Published figures", head, rows)
+
+
+def _figures(protocol: PinnedProtocol) -> Iterator[list[str]]:
+    """Yield system, scorer, value and source; of other models their published name."""
+    for table in protocol.figures:
+        for system, value in table.values.items():
+            yield [system, table.scorer, f"{value:g}", table.source]
+        for model, value in table.others.items():
+            yield [f"{model} (not here)", table.scorer, f"{value:g}", table.source]
+
+
 def fetch(names: Sequence[str], console: Console) -> int:
     """Download the weights of systems, models, scorers and TOML files into the Hub cache.
 
@@ -280,8 +317,9 @@ def _resolve_all(file: Path) -> None:
     config = load_config(file, {})
     models = models_of(config)
     for name in config.systems:
-        if not is_published(name) and not is_control(name):
-            resolve(name, models)
+        named, own = with_variant(name, config, models)
+        if not is_published(named) and not is_control(named):
+            resolve(named, own)
     for name in config.scorers:
         scorer_of(name, config, models)
 

@@ -136,6 +136,16 @@ Protocol = Annotated[
         autocompletion=completion.protocols,
     ),
 ]
+Pinned = Annotated[
+    str | None,
+    Option(
+        metavar="NAME/EDITION",
+        help="A pinned protocol, such as geneval2/2026 (see `plait list protocols`): its "
+        "published settings apply where you give none, and tables show the published "
+        "figures beside yours.",
+        autocompletion=completion.pinned,
+    ),
+]
 Remake = Annotated[
     bool,
     Option(
@@ -198,6 +208,7 @@ def run_options(
     mode: Mode = None,
     rubric: Rubric = None,
     baseline: Baseline = None,
+    pinned: Pinned = None,
     set_: Settings = None,
     remake: Remake = False,
     same_code: SameCode = False,
@@ -282,9 +293,51 @@ def pairing_options(
             "every pairing.",
         ),
     ] = None,
+    pinned: None = None,
     shard: None = None,
 ) -> None:
     """The options of `bench pairings` where they differ from those of a run."""
+
+
+def sensitivity_options(
+    config: Annotated[
+        str,
+        Argument(
+            metavar="CONFIG.toml|SYSTEM|NAME/EDITION",
+            help="A run's config, a text-to-image model or system, or a pinned protocol.",
+        ),
+    ],
+    pinned: None = None,
+    repeats: None = None,
+    trim: None = None,
+    shard: None = None,
+    guidance: Annotated[
+        str | None,
+        Option(metavar="G,...", help="Levels of guidance; by default around its own."),
+    ] = None,
+    steps: Annotated[
+        str | None,
+        Option(metavar="N,...", help="Levels of steps; by default around its own."),
+    ] = None,
+    size: Annotated[
+        str | None,
+        Option(
+            metavar="SIDE,...",
+            help="Levels of size, SIDE or WIDTHxHEIGHT; by default half of its own.",
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        Option(min=1, help="Images of each prompt at every level; by default 2."),
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        Option(
+            "--dry-run", help="Show what would be drawn and what it takes; start nothing."
+        ),
+    ] = False,
+) -> None:
+    """The options of `sensitivity` where they differ from those of a run."""
 
 
 def with_options(
@@ -316,7 +369,8 @@ def forecast_of(options: Mapping[str, Any]) -> ForecastOptions:
     """Return the options of a run that change its forecast and its budget."""
     from plait.benchmarks.runs.planning import ForecastOptions
 
-    return ForecastOptions(**{k: options[k] for k in ("on", "budget_hours", "trim")})
+    named = ("on", "budget_hours", "trim")
+    return ForecastOptions(**{k: options[k] for k in named if k in options})
 
 
 def data_choices_of(names: Iterable[str] | None) -> DataChoices:
@@ -345,5 +399,5 @@ def flags_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a run as values of its config."""
     named = {f"{k}s": tuple(options.get(k) or ()) for k in ("system", "scorer")}
     same = ("data", "weights", "out", "limit", "ids", "seed", "repeats")
-    more = ("executor", "address", "mode", "rubric", "baseline")
+    more = ("executor", "address", "mode", "rubric", "baseline", "pinned")
     return named | {name: options.get(name) for name in (*same, *more)}

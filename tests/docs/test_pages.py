@@ -32,7 +32,7 @@ from typer.testing import CliRunner
 
 import plait.cli
 from plait.benchmarks.runs.config import RunConfig, load_config
-from plait.benchmarks.runs.experiment import models_of, scorer_named
+from plait.benchmarks.runs.experiment import models_of, scorer_named, with_variant
 from plait.benchmarks.tasks.task_set import load
 from plait.generators.catalogue import Named, by_name, is_custom
 from plait.generators.errors import PlaitError, UsageError
@@ -87,11 +87,12 @@ def test_every_config_is_valid(
     config = config.model_copy(update={"weights": "tiny"})
     given = tomllib.loads(block.text)
     for name in given.get("systems", ()):
-        resolve(name, models_of(config))
+        resolve(*with_variant(name, config, models_of(config)))
     for name in given.get("scorers", ()):
         _scorer(name, config)
     for name, settings in config.models.items():
-        if "engine" not in settings:  # whose program need not be here
+        judges = name in config.scorers
+        if not judges and "engine" not in settings:  # whose program need not be here
             _resolve_model(name, models_of(config))
 
 
@@ -143,7 +144,7 @@ def test_programs_that_name_no_file_run(
 
 def _alone(command: Command) -> bool:
     words = command.words
-    if words[1] == "run":
+    if words[1] in ("run", "sensitivity"):
         named = [w for flag, w in pairwise(words) if flag in ("--system", "--scorer")]
         own = [name.partition("@")[0] for name in named]
         light = all(is_custom(name) or name in WITHOUT_WEIGHTS for name in own)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from plait.benchmarks.protocols.differences import PinnedRunFacts
 from plait.benchmarks.results.board import (
     NAME,
     SCHEMA,
@@ -66,6 +67,21 @@ def board_of(results: ResultTables) -> Board:
         damaged=about.damaged,
         criterion_scales=_criterion_scales(results),
         agreement=read_measured(about.agreement),
+        pinned=_pinned_facts(results),
+    )
+
+
+def _pinned_facts(results: ResultTables) -> PinnedRunFacts | None:
+    """Return what of a run its pinned protocol is compared with; None without one."""
+    about = results.about
+    if not about.config.get("pinned"):
+        return None
+    return PinnedRunFacts(
+        protocol=str(about.config["pinned"]),
+        task=about.name,
+        digest=str(about.data.get("digest") or ""),
+        queries=len(results.heads),
+        repeats=about.repeats,
     )
 
 

@@ -136,6 +136,7 @@ def _page(
             groups=[*enumerate(outcome_groups(board).values())],
             reasons=tables.outcomes_table(board),
             controls=tables.controls_table(board),
+            published=tables.table_of_published(board),
             panels=[panel_of(board, scorer) for scorer in board.scorers],
             pairings=pairings_section(board, shown, files, read),
             failures=FAILURES,
