@@ -249,7 +249,7 @@ def _problem(cells: Sequence[_Cell], scale: Ends) -> str:
         rated = answers.is_rated
         if not rated.any():
             return f"no rating{where}"
-        queries = [answers.queries[row] for row in np.flatnonzero(rated)]
+        queries = [answers.queries[row] for row in np.flatnonzero(rated).tolist()]
         alone = mean_by_question(queries, answers.rated[rated].tolist(), scale)
         if alone.ci95 is None:
             return f"ratings{where}: {alone.reason}"
@@ -418,4 +418,3 @@ def _judge_alone(cells: Sequence[_Cell], ends: Ends) -> Estimate:
     if n < LEAST:
         return Estimate(value, None, n, f"too few queries (n={n}, fewer than {LEAST})")
     return _interval(value, _variance(all_rated, 0.0), ends, n, JUDGE_ALONE)
-
