@@ -151,10 +151,6 @@ class _Influences(NamedTuple):
     others: Floats
     """By the judge's scores of the others."""
 
-    def of(self, lam: float) -> Floats:
-        """Return those of the corrected estimate."""
-        return self.rated + lam * (self.others - self.judged)
-
 
 def corrected_mean(strata: Sequence[RatedAnswers], ends: Ends = UNBOUNDED) -> Corrected:
     """Return the mean rating of all answers, on a scale between `ends`.

@@ -1,6 +1,6 @@
 """Queries with answers of two systems, judges of known faults, and people who rate some.
 
-python tests/helpers/rating_simulation.py [REPLICATES]      a table of how intervals hold
+python tests/helpers/rating_simulation.py [REPLICATES [DESIGN...]]    how intervals hold
 
 What a query asks makes its answers alike, over systems and repeats, and may sway a judge.
 People's ratings are whole numbers from 0 to 6, or yes and no, of a normal quality, so that
@@ -205,12 +205,17 @@ DESIGNS = {
     "3 repeats, 33 whole": Design(queries=200, repeats=3, ratings=200, whole_queries=True),
 }
 
-if __name__ == "__main__":
-    number = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
+
+
+def main(replicates: int = 10_000, *names: str) -> None:
+    """Print a line for each design, judge and estimate."""
     print("design | judge | of | shown | coverage | alone | bias | width | lambda | worth")
-    for name, one in DESIGNS.items():
-        for judge_name in JUDGES:
-            for what, held in zip(
-                ("mean", "difference"), simulate(judge_name, one, number), strict=True
-            ):
-                print(" | ".join([name, judge_name, what, *held.texts]), flush=True)
+    for name in names or DESIGNS:
+        for judge in JUDGES:
+            both = simulate(judge, DESIGNS[name], replicates)
+            for what, held in zip(("mean", "difference"), both, strict=True):
+                print(" | ".join([name, judge, what, *held.texts]), flush=True)
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:2]), *sys.argv[2:])
