@@ -206,7 +206,6 @@ DESIGNS = {
 }
 
 
-
 def main(replicates: int = 10_000, *names: str) -> None:
     """Print a line for each design, judge and estimate."""
     print("design | judge | of | shown | coverage | alone | bias | width | lambda | worth")
