@@ -635,7 +635,8 @@ def annotate(
 
     Writes a page that opens from disk, with the rubrics' criteria and without the names of
     systems. Give raters the folder `page` and collect the files that they send back; with
-    --serve, their answers are saved here. `plait agreement` reads what is collected.
+    --serve, their answers are saved here. `plait agreement` and `plait correct` read what
+    is collected.
     """
     from plait import commands
     from plait.benchmarks.studies.annotate import AnnotateOptions
