@@ -558,7 +558,7 @@ class RunData:
         scorer: str | None = None,
         drawn: Literal["random"] | None = None,
         strata: Literal["category", "field"] | None = None,
-        scale: str = "0-6",
+        scale: str | None = None,
     ) -> "Correction":
         """Return the scores of a judge, corrected by people's ratings of some answers.
 
@@ -568,7 +568,7 @@ class RunData:
             drawn: `random` states that the rated answers were chosen at random; those of
                 `plait annotate` were, and say so.
             strata: They were chosen at random within each `category` or `field`.
-            scale: Of people's scores.
+            scale: Of people's scores; by default 0-6.
 
         Raises:
             UsageError: Where the ratings correct nothing, with the reason.
@@ -586,7 +586,9 @@ class RunData:
         from plait.benchmarks.studies.correct import CorrectSettings, correct
 
         path = None if ratings is None else Path(ratings)
-        settings = CorrectSettings(scorer=scorer, drawn=drawn, strata=strata, scale=scale)
+        settings = CorrectSettings(
+            scorer=scorer, drawn=drawn, strata=strata, scale=scale or ""
+        )
         return correct(self.board, self.root, path, settings)
 
     def sheet(

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
-from typing import Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from plait.benchmarks.studies.annotations import (
     Unit,
     ends_of,
     read_ratings,
+    read_rows,
 )
 from plait.benchmarks.studies.correction import Correction, StratumShare
 from plait.benchmarks.studies.drawing import Draw, read_draw
@@ -52,6 +53,7 @@ STRATA = ("category", "field")
 """Columns of the run's table that are known of every answer, rated or not."""
 USUAL_SCALE = "0-6"
 """Of people's scores where nothing else is said, as in `plait agreement`."""
+_PERCENT_SCALE = "0-100"
 _WON = {"system": 100.0, "undecided": 50.0, "baseline": 0.0}
 """A vote's value for the system; a tie is half a win."""
 _MOST_NAMED = 5
@@ -106,59 +108,37 @@ def correct(
     scorer = _scorer_of(board, settings.scorer)
     path = ratings or _collected(root)
     draw, statement = _statement_of(path, settings)
-    scale = settings.scale or USUAL_SCALE
-    ends_of(scale)
-    everything = {*units_to_show(board, pairs=False)}
-    read = _read(path, scale, everything)
+    answers = {*units_to_show(board, pairs=False)}
+    read = _read(path, settings.scale, answers)
     of_pairs = read.form != "score"
-    if not of_pairs:
-        scale = _scale_of(path, read, scale)
+    scale = _PERCENT_SCALE if of_pairs else _scale_of(path, read)
     people = _people(read)
-    known = everything
+    known = answers
     if draw is not None:
         known = _drawn_from(board, draw)
     elif of_pairs:
         known = _pairs_of_rated(board, people)
     rated = _rated_units(people, known, path, of_pairs=of_pairs)
-    ends = PERCENT if of_pairs else ends_of(scale)
-    judge = _judge_scores(board, scorer, ends, known, of_pairs=of_pairs)
+    judge = _judge_scores(board, scorer, ends_of(scale), known, of_pairs=of_pairs)
     _check_scored(rated, judge, board, root, scorer)
     strata = _strata_of(board, settings.strata)
+    groups = _groups(known, judge, rated, strata, of_pairs=of_pairs, scorer=scorer)
+    without = [name for name, group in groups.items() if not group.is_rated]
+    groups = {name: group for name, group in groups.items() if group.is_rated}
     notes = [
         *_notes_on_ratings(people, rated, known),
         *_notes_on_scores(rated, known, judge, scorer),
+        *_notes_on_systems(groups, without),
     ]
-    groups = _groups(known, judge, rated, strata, of_pairs=of_pairs, scorer=scorer)
-    without = [name for name, group in groups.items() if not group.is_rated]
-    if without:
-        names = [" against ".join(filter(None, name)) for name in without]
-        notes.append(f"no ratings, so nothing is corrected: {_named(names)}")
-    groups = {name: group for name, group in groups.items() if group.is_rated}
-    if of_pairs:
-        return Correction(
-            scorer=scorer.name,
-            form="votes",
-            scale="0-100",
-            drawn=statement,
-            raters=people.raters,
-            win_rates={n: corrected_mean(g.parts, PERCENT) for n, g in groups.items()},
-            strata=_shares(groups.values(), settings.strata),
-            notes=tuple(notes),
-        )
-    if len(groups) == 1:
-        (alone,) = groups
-        notes.append(f"only {alone[0]} was rated: a difference needs two systems")
     return Correction(
         scorer=scorer.name,
-        form="scores",
+        form="votes" if of_pairs else "scores",
         scale=scale,
         drawn=statement,
         raters=people.raters,
-        systems={name: corrected_mean(g.parts, ends) for (name, _), g in groups.items()},
-        pairs=_differences(groups, ends),
-        yes_no=_shares_of_yes(groups, ends),
         strata=_shares(groups.values(), settings.strata),
         notes=tuple(notes),
+        **(_win_rates(groups) if of_pairs else _means(groups, ends_of(scale))),
     )
 
 
@@ -211,7 +191,20 @@ def _statement_of(path: Path, settings: CorrectSettings) -> tuple[Draw | None, s
 
 
 def _read(path: Path, scale: str, known: Collection[Unit]) -> RatedDocuments:
-    read = read_ratings(path, rater="annotator", unnamed="people", scale=scale, known=known)
+    """Return the ratings in a file; UsageError, with the scale that they are taken on."""
+    usual = scale or USUAL_SCALE
+    ends_of(usual)
+    try:
+        read = read_ratings(
+            path, rater="annotator", unnamed="people", scale=usual, known=known
+        )
+    except UsageError as error:
+        if scale or "score" not in read_rows(path)[0].values:
+            raise
+        raise UsageError(
+            f"{error}. Scores are taken to be on {usual}; --scale LOW-HIGH names another "
+            "scale"
+        ) from None
     if read.form == "vote" and any(not unit.baseline for unit in read.about):
         raise UsageError(
             f"{path}: a vote needs the column baseline, the system beside which the answer "
@@ -220,13 +213,13 @@ def _read(path: Path, scale: str, known: Collection[Unit]) -> RatedDocuments:
     return read
 
 
-def _scale_of(path: Path, read: RatedDocuments, scale: str) -> str:
+def _scale_of(path: Path, read: RatedDocuments) -> str:
     """Return the one scale of people's scores; UsageError where raters have several."""
-    scales = sorted(set(read.scales.values()))
+    scales = {*read.scales.values()}
     if len(scales) > 1:
         named = ", ".join(f"{name} {own}" for name, own in sorted(read.scales.items()))
         raise UsageError(f"{path}: raters use several scales ({named}); one file has one")
-    return scales[0] if scales else scale
+    return next(iter(scales))
 
 
 def _people(read: RatedDocuments) -> _People:
@@ -496,6 +489,24 @@ def _groups(
     return groups
 
 
+def _win_rates(groups: Mapping[_Name, _Group]) -> dict[str, Any]:
+    """Return what a `Correction` by votes has."""
+    rates = {n: corrected_mean(group.parts, PERCENT) for n, group in groups.items()}
+    return {"win_rates": rates}
+
+
+def _means(groups: Mapping[_Name, _Group], ends: Ends) -> dict[str, Any]:
+    """Return what a `Correction` by scores has."""
+    means = {}
+    for (system, _), group in groups.items():
+        means[system] = corrected_mean(group.parts, ends)
+    return {
+        "systems": means,
+        "pairs": _differences(groups, ends),
+        "yes_no": _shares_of_yes(groups, ends),
+    }
+
+
 def _differences(
     groups: Mapping[_Name, _Group], ends: Ends
 ) -> dict[tuple[str, str], Corrected]:
@@ -586,6 +597,16 @@ def _notes_on_scores(
         )
     if bounds(scorer.scale) is None:
         yield f"{scorer.name} has no scale of the form LOW-HIGH: its scores are as they are"
+
+
+def _notes_on_systems(rated: Collection[_Name], without: Sequence[_Name]) -> Iterator[str]:
+    if without:
+        names = [" against ".join(filter(None, name)) for name in without]
+        yield f"no ratings, so nothing is corrected: {_named(names)}"
+    if len(rated) == 1:
+        ((system, baseline),) = rated
+        if not baseline:
+            yield f"only {system} was rated: a difference needs two systems"
 
 
 def _named(names: Sequence[str]) -> str:

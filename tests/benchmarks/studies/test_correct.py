@@ -318,7 +318,7 @@ def refusals() -> Iterator[Any]:
     of_others = {"id": "X-1"}
     yield CorrectSettings(), {}, ["--drawn random", "--strata category", "plait annotate"]
     yield STATED, of_others, ["none of the", "X-1 of", "Q-0000 of a"]
-    yield STATED, {"score": 7}, ["human.csv line 2", "7", "from 0 to 6"]
+    yield STATED, {"score": 7}, ["human.csv line 2", "7", "from 0 to 6", "--scale"]
     yield CorrectSettings(drawn="chosen"), {}, ["'chosen'", "random"]
     yield CorrectSettings(strata="colour"), {}, ["'colour'", "category, field"]
     yield CorrectSettings(drawn="random", scorer="judg"), {}, ["'judg'", "judge"]
