@@ -14,9 +14,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -65,6 +66,8 @@ from plait.generators.system import Prompter
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PILImage
+
+    from plait.benchmarks.studies.correction import Correction
 
 Name = str | Iterable[str] | None
 """One name, several, or all."""
@@ -547,6 +550,46 @@ class RunData:
         elif scorer:
             scorers = [*scorer]
         return SystemComparison.of(self.board, first, second, scorers)
+
+    def correct(
+        self,
+        ratings: str | PathLike[str] | None = None,
+        *,
+        scorer: str | None = None,
+        drawn: Literal["random"] | None = None,
+        strata: Literal["category", "field"] | None = None,
+        scale: str | None = None,
+    ) -> "Correction":
+        """Return the scores of a judge, corrected by people's ratings of some answers.
+
+        Args:
+            ratings: File of scores or votes; by default that of `plait annotate --collect`.
+            scorer: Whose scores are corrected, where the run has several scorers.
+            drawn: `random` states that the rated answers were chosen at random; those of
+                `plait annotate` were, and say so.
+            strata: They were chosen at random within each `category` or `field`.
+            scale: Of people's scores; by default 0-6.
+
+        Raises:
+            UsageError: Where the ratings correct nothing, with the reason.
+
+        Examples:
+            >>> run = plait.open_run("runs/quickstart")
+            >>> lines = [f"{id},anole,{n % 3 + 3}" for n, id in enumerate(run.queries)]
+            >>> with open("people.csv", "w") as file:
+            ...     print("id,system,score", *lines, sep=chr(10), file=file)
+            >>> found = run.correct("people.csv", scorer="truth:match", drawn="random")
+            >>> one = found.systems["anole"]
+            >>> one.rated, round(one.judge.value, 2), round(one.ratings.value, 2)
+            (8, 5.77, 3.5)
+        """
+        from plait.benchmarks.studies.correct import CorrectSettings, correct
+
+        path = None if ratings is None else Path(ratings)
+        settings = CorrectSettings(
+            scorer=scorer, drawn=drawn, strata=strata, scale=scale or ""
+        )
+        return correct(self.board, self.root, path, settings)
 
     def sheet(
         self,

@@ -30,6 +30,7 @@ from plait.benchmarks.results.report.page import sources
 from plait.benchmarks.results.table import environment, json_text
 from plait.benchmarks.runs.opening import open_results
 from plait.benchmarks.studies.annotations import PENALTY, Unit, read_ratings
+from plait.benchmarks.studies.drawing import Draw
 from plait.benchmarks.terminal import progress
 from plait.cluster.store import BlobReader
 from plait.generators.base import Result
@@ -87,7 +88,7 @@ def annotate(
             )
         return
     board = open_results(root).board
-    known = sorted(_units(board, options))
+    known = sorted(units_to_show(board, options.systems, pairs=options.pairs))
     gold = _gold(Path(options.gold), options, known) if options.gold else {}
     blocks = _blocks(known, gold, options)
     contents = _contents(board, [*chain.from_iterable(blocks)])
@@ -97,7 +98,8 @@ def annotate(
     forms = {name: _form(name) for name in sorted(form_names)}
     _check_gold(items, forms, options)
     key = {"study": secrets.token_hex(8), "settings": settings}
-    key |= {"forms": forms, "items": items}
+    drawn = _draw_of(board, known, gold, items, options)
+    key |= {"drawn": drawn.as_json, "forms": forms, "items": items}
     # Tokens are random, so their order does not tell which item is gold or repeated.
     order = [sorted(named) for named in tokens]
     with progress(console, "preparing images") as show:
@@ -132,6 +134,26 @@ def _items(
         }
         first.setdefault(unit, token)
     return items
+
+
+def _draw_of(
+    board: Board,
+    known: Sequence[Unit],
+    gold: Collection[Unit],
+    items: Mapping[str, Mapping[str, Any]],
+    options: AnnotateOptions,
+) -> Draw:
+    """Return how the items were drawn; what is gold or comes a second time is not one."""
+    drawn = [i for i in items.values() if i["gold"] is None and i["again"] is None]
+    names = options.systems or [system.name for system in board.systems]
+    return Draw(
+        items=len(drawn),
+        of=len(known) - len(gold),
+        seed=options.seed,
+        systems=tuple(names),
+        pairs=options.pairs,
+        gold=tuple(sorted(gold)),
+    )
 
 
 def _form_of(query: Query) -> str:
@@ -191,23 +213,29 @@ def read_key(folder: Path) -> dict[str, Any]:
     return key
 
 
-def _units(board: Board, options: AnnotateOptions) -> Iterator[Unit]:
+def units_to_show(
+    board: Board, systems: Collection[str] = (), *, pairs: bool
+) -> Iterator[Unit]:
+    """Yield the answers that are there, or the pairs of them; UsageError for no system.
+
+    Of these systems, or of all.
+    """
     names = [system.name for system in board.systems]
-    for name in options.systems:
+    for name in systems:
         if name not in names:
             raise unknown("system", name, names)
-    chosen = options.systems or names
+    chosen = systems or names
     answered: dict[tuple[str, int], list[str]] = defaultdict(list)
     done = board.is_answer & board.column["outcome"].is_(DONE)
     for id, repeat, system in board.rows(done, "query", "repeat", "system"):
         if system in chosen:
             answered[id, repeat - 1].append(system)
-    for (id, repeat), systems in answered.items():
-        if options.pairs:
-            for one, other in combinations(sorted(systems), 2):
+    for (id, repeat), answering in answered.items():
+        if pairs:
+            for one, other in combinations(sorted(answering), 2):
                 yield Unit(id, one, repeat, other)
         else:
-            yield from (Unit(id, system, repeat) for system in systems)
+            yield from (Unit(id, system, repeat) for system in answering)
 
 
 def _gold(

@@ -171,6 +171,19 @@ def stratified_mean(strata: Sequence[Stratum], ends: Ends = UNBOUNDED) -> Estima
     return Estimate(math.ldexp(value, unit), (low, high), n, "", method)
 
 
+def score_interval(
+    value: float, variance: float, freedom: float, ends: Ends = UNBOUNDED
+) -> tuple[float, float]:
+    """Return the score interval of an estimate that lies between `ends`.
+
+    `variance` is that of the estimate, known with so many degrees of `freedom`. Where the
+    scale has no ends it is Student's t.
+    """
+    reach = _quantile(freedom)
+    below, above = _distances(ends, value, variance, reach)
+    return value - reach * math.sqrt(below), value + reach * math.sqrt(above)
+
+
 def _finite(values: npt.ArrayLike) -> Floats:
     """In ascending order, so that sums do not depend on the order of the queries."""
     sample = np.asarray(values, dtype=np.float64)

@@ -24,6 +24,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer import Argument, Option
 
+from plait import completion
 from plait.benchmarks.terminal import console as _console
 from plait.generators.buckets import any_path
 from plait.generators.errors import PlaitError, PlaitWarning, UsageError
@@ -612,6 +613,64 @@ def agreement(
 
 
 @app.command()
+def correct(
+    run: Run,
+    annotations: Annotated[
+        Path | None,
+        Argument(
+            metavar="[ANNOTATIONS]",
+            help="People's scores or votes (CSV or JSON); by default "
+            "RUN/annotate/annotations.csv, as `plait annotate --collect` writes it.",
+        ),
+    ] = None,
+    scorer: Annotated[
+        str | None,
+        Option(
+            help="The scorer of the run to correct, such as judge:gpt-6.1-sol; needed "
+            "where it has several.",
+            autocompletion=completion.scorers,
+        ),
+    ] = None,
+    drawn: Annotated[
+        Literal["random"] | None,
+        Option(
+            help="State that the rated answers were chosen at random. Those of `plait "
+            "annotate` were, and say so."
+        ),
+    ] = None,
+    strata: Annotated[
+        Literal["category", "field"] | None,
+        Option(
+            metavar="COLUMN",
+            help="category or field: the rated answers were chosen at random within each, "
+            "at other shares in some.",
+        ),
+    ] = None,
+    scale: Annotated[
+        str | None, Option(help="Scale of the people's scores; by default 0-6.")
+    ] = None,
+    out: JsonFile = None,
+) -> None:
+    """Correct a judge's scores by people's ratings of some answers.
+
+    The mean of each system and the differences between systems, with intervals, by a judge
+    that has scored all answers and people who have rated a random sample of them
+    (prediction-powered inference, PPI++). Of votes on pairs: win rates. And what the judge
+    is worth in ratings, and how many more would tell two systems apart.
+    """
+    from plait.benchmarks.runs.opening import open_results
+    from plait.benchmarks.studies import correct as study
+    from plait.commands import show_study
+
+    settings = study.CorrectSettings(
+        scorer=scorer, drawn=drawn, strata=strata, scale=scale or ""
+    )
+    root = any_path(run)
+    found = study.correct(open_results(root).board, root, annotations, settings)
+    show_study(found.as_json, found.tables, found.remarks, out, _console())
+
+
+@app.command()
 def annotate(
     run: Run,
     answers: Annotated[
@@ -655,7 +714,8 @@ def annotate(
 
     Writes a page that opens from disk, with the rubrics' criteria and without the names of
     systems. Give raters the folder `page` and collect the files that they send back; with
-    --serve, their answers are saved here. `plait agreement` reads what is collected.
+    --serve, their answers are saved here. `plait agreement` and `plait correct` read what
+    is collected.
     """
     from plait import commands
     from plait.benchmarks.studies.annotate import AnnotateOptions

@@ -671,12 +671,20 @@ def annotate(
 def collect(
     root: AnyPath, out: Path | None, files: Sequence[Path], console: Console
 ) -> int:
-    """Write raters' answers as the file that `agreement` reads, and show the raters."""
+    """Write raters' answers as the file that `agreement` reads, and show the raters.
+
+    With how the answers were drawn beside it, which `correct` reads.
+    """
+    from plait.benchmarks.studies.annotate import read_key
     from plait.benchmarks.studies.collected import CSV, annotations_csv, collect_ratings
+    from plait.benchmarks.studies.drawing import DRAWN, draw_text
 
     folder = _annotation_folder(root, out)
     rows, table = collect_ratings(folder, files)
-    write_whole(folder / CSV, annotations_csv(rows))
+    text = annotations_csv(rows)
+    write_whole(folder / CSV, text)
+    if drawn := draw_text(read_key(folder), CSV, text):
+        write_whole(folder / DRAWN, drawn)
     console.print(table.rich)
     console.print(f"{len(rows):,} annotations written to {folder / CSV}")
     return FINISHED

@@ -308,6 +308,10 @@ CORPUS = {
             ("annotate", f"{HERE}/run", "--pairs", "--out", f"{HERE}/out/pairs"),
             ("leaderboard", f"{HERE}/run", f"{HERE}/other", "--out", f"{HERE}/out/both"),
             ("agreement", f"{HERE}/run", f"{HERE}/ratings.csv"),
+            (
+                *("correct", f"{HERE}/run", f"{HERE}/ratings.csv", "--drawn", "random"),
+                *("--scorer", GRADER, "--out", f"{HERE}/out/correct.json"),
+            ),
         ),
     ),
     "native": GoldenRun(native),
