@@ -15,6 +15,20 @@ Lookup = Callable[[Job], Outcome[Any] | None]
 """The outcome of a job where it is known, else None."""
 
 
+def first_of(*lookups: Lookup | None) -> Lookup:
+    """Look jobs up in several places: what the first that knows a job says counts."""
+    known = [lookup for lookup in lookups if lookup is not None]
+
+    def lookup(job: Job) -> Outcome[Any] | None:
+        for look_up in known:
+            outcome = look_up(job)
+            if outcome is not None:
+                return outcome
+        return None
+
+    return lookup
+
+
 @dataclass(frozen=True, slots=True)
 class Pending:
     """A walk that waits: the jobs it needs, and those of them without an outcome."""

@@ -40,6 +40,7 @@ from plait.generators.system import System
 from plait.scorers.base import Scorer
 from plait.scorers.parts import PartKind
 from plait.scorers.statistics.estimate import Estimate, Floats
+from plait.scorers.statistics.judge_error import JudgeErrors
 from plait.scorers.statistics.multiple import Correction
 
 NAME = pa.dictionary(pa.int32(), pa.string())
@@ -190,6 +191,8 @@ class Board:
     """Of the p-values of all pairs of systems."""
     pinned: PinnedRunFacts | None = None
     """What of the run its pinned protocol is compared with; None where it has none."""
+    judge_errors: Mapping[str, JudgeErrors] = field(default_factory=dict)
+    """By scorer, what its judge's own error adds to means, where that was measured."""
     agreement: Sequence[MeasuredAgreement] = ()
     """How often judges were measured to agree with people, beside published figures."""
     reading: Reading = lambda keys: ()

@@ -46,6 +46,7 @@ from plait.benchmarks.results.reasons import (
     outcome_groups,
     reasons_table,
 )
+from plait.benchmarks.results.repeats import spread_over_repeats
 from plait.benchmarks.results.table import (
     ResultTable,
     TableCell,
@@ -85,6 +86,10 @@ ABOUT_CONTROLS = (
     "it ranks the ground truth above them (order right: the whole interval of the "
     "difference is above 0). Blind: equal on every query, as from a scorer that ignores "
     "what the control changes."
+)
+ABOUT_DRAWN = (
+    "With the judge's error: the interval that takes the judge and its wording for ones "
+    "drawn from many, by the pilot of `plait uncertainty`."
 )
 ABOUT_SPENT = (
     "Seconds are those in which stages were busy. A record counts once in a row, "
@@ -134,12 +139,27 @@ def leaderboard(board: Board) -> list[dict[str, Any]]:
             break
     for scorer in board.scorers:
         _add_ranks(board, scorer, rows)
+        _add_drawn_judge(board, scorer, rows)
     published = comparisons_of(board, rows)
     for row in rows:
         row["reasons"] = reasons[row["system"]]
         own = [one.as_json for one in published if one.system == row["system"]]
         row |= {"published": own} if own else {}
     return rows
+
+
+def _add_drawn_judge(board: Board, scorer: Scorer, rows: Sequence[dict[str, Any]]) -> None:
+    """Add to averages the interval whose judge is drawn, where a pilot has measured it."""
+    errors = board.judge_errors.get(scorer.name)
+    if errors is None:
+        return
+    average = headline(rows, scorer.name)
+    for row in rows:
+        cell = row["scores"][scorer.name][average]
+        interval = errors.interval(estimate_of(cell), ends_of(scorer.scale))
+        if interval is not None:
+            drawn = Estimate(cell["mean"], interval, cell["n"]).as_json("mean")
+            cell["ci95_judge_drawn"] = drawn["ci95"]
 
 
 def _add_ranks(board: Board, scorer: Scorer, rows: Sequence[dict[str, Any]]) -> None:
@@ -394,7 +414,9 @@ def scorer_table(board: Board, scorer: Scorer) -> ResultTable:
     columns = [_systems(rows)]
     for average, heading in AVERAGES.items():
         columns.append(_mean_column(heading, scorer, rows, average))
+    columns += _judge_drawn(scorer, rows)
     columns += _categories(scorer, rows)
+    columns += _spreads(board, scorer, rows)
     columns += _count_columns([own[MICRO] for own in scores])
     missed = [MICRO]
     # Nobody misses the average by fixed weights where no system has it.
@@ -405,8 +427,31 @@ def scorer_table(board: Board, scorer: Scorer) -> ResultTable:
         for average in missed:
             if (reason := own[average].get("reason")) is not None:
                 missing.append(f"{row['system']}, {AVERAGES[average]}: {reason}")
+    if scorer.name in board.judge_errors:
+        missing.append(ABOUT_DRAWN)
     title = f"{scorer.name} ({scorer.scale}, {scorer.direction} is better)"
     return _table(title, columns, missing)
+
+
+def _judge_drawn(scorer: Scorer, rows: Sequence[LeaderboardRow]) -> list[Column]:
+    """Return the intervals whose judge is drawn, where a pilot has measured its error."""
+    average = headline(rows, scorer.name)
+    cells = [row["scores"][scorer.name][average] for row in rows]
+    if not any("ci95_judge_drawn" in cell for cell in cells):
+        return []
+    form = NumberForm.of(scorer.scale)
+    texts = [form.interval(cell.get("ci95_judge_drawn")) or "-" for cell in cells]
+    return [_texts("with the judge's error", texts, numeric=True)]
+
+
+def _spreads(board: Board, scorer: Scorer, rows: Sequence[LeaderboardRow]) -> list[Column]:
+    """Return how the means of repeats spread; nothing for a run without repeats."""
+    spreads = spread_over_repeats(board, scorer)
+    if not any(spread.sd is not None for spread in spreads.values()):
+        return []
+    form = NumberForm.of(scorer.scale)
+    texts = [form.number(spreads[row["system"]].sd) for row in rows]
+    return [_texts(f"SD over {board.rounds} repeats", texts, numeric=True)]
 
 
 def _categories(

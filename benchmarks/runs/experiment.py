@@ -300,6 +300,7 @@ class Experiment:
             rubrics={judge.name: judge.texts for judge in judges},
             agreement=[*map(asdict, read_measured(config.report.agreement))],
             judges=judges_of_comparisons(config.root),
+            judge_errors=former_content(config.root / FOLDER).get("judge_errors", {}),
             **facts_of_plan(self.plan, settings),
         )
 

@@ -51,11 +51,10 @@ from plait.cluster.plan import Plan, final_lookup, iter_comparisons, lookup_in
 from plait.cluster.records import RecordRow
 from plait.cluster.run import MANIFEST, RunResult, execute
 from plait.cluster.store import Store, StoreError
-from plait.cluster.walks import Lookup, Pending, read
+from plait.cluster.walks import Lookup, Pending, first_of, read
 from plait.generators.base import (
     RANDOM,
     Fault,
-    Job,
     Outcome,
     Result,
     Skip,
@@ -219,7 +218,7 @@ def compare(
     with closing(display):
         run = _make(match, plan, place, display)
     store = Store(place)
-    lookup = _first_of(final_lookup(store), of_run, lookup_in(store))
+    lookup = first_of(final_lookup(store), of_run, lookup_in(store))
     judged = _judgements(match, lookup)
     said = list(_rulings(match, judged, store))
     if run.made or not _is_kept(match, said):
@@ -289,20 +288,6 @@ def _lookup_in_run(match: PreparedComparison) -> Lookup | None:
     """Look up what a scorer of pairs has had the judge asked; None where nothing was."""
     store = Store(match.results.root)
     return final_lookup(store) if len(store.rows(match.chat)) else None
-
-
-def _first_of(*lookups: Lookup | None) -> Lookup:
-    """Look jobs up in several places: what the first that knows a job says counts."""
-    known = [lookup for lookup in lookups if lookup is not None]
-
-    def lookup(job: Job) -> Outcome[Any] | None:
-        for look_up in known:
-            outcome = look_up(job)
-            if outcome is not None:
-                return outcome
-        return None
-
-    return lookup
 
 
 def _judgements(match: PreparedComparison, lookup: Lookup) -> Judged:

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
+T = TypeVar("T")
 TOP = 6
 """Highest raw score."""
 RUBRIC = "rubric"
@@ -59,9 +60,9 @@ def _form(criteria: tuple[str, ...], penalty: str | None) -> str:
     )
 
 
-def _own(category: str, wording: Mapping[str, Any]) -> Rubric:
+def _own(category: str, wording: Mapping[str, Any], shift: int = 0) -> Rubric:
     own = wording["categories"][category]
-    names = tuple(own["criteria"])
+    names = rotate(tuple(own["criteria"]), shift)
     lines = [(name, wording["criteria"][name]) for name in names]
     penalty = None
     truth = ""
@@ -87,6 +88,17 @@ def _own(category: str, wording: Mapping[str, Any]) -> Rubric:
     return Rubric(f"own:{category}", template, form, names, penalty)
 
 
+def rotate(criteria: tuple[T, ...], shift: int) -> tuple[T, ...]:
+    """Return criteria so that the one after `shift` others comes first."""
+    at = shift % len(criteria) if criteria else 0
+    return criteria[at:] + criteria[:at]
+
+
+def own_in_other_order(shift: int) -> dict[str, Rubric]:
+    """Return our rubrics by category, with their criteria in another order."""
+    return {category: _own(category, WORDING, shift) for category in OWN}
+
+
 def read_wording(file: Path) -> dict[str, Any]:
     """Return the tables of a TOML file, the texts of its [parts] put into the others."""
     text = file.read_text(encoding="utf-8")
@@ -99,6 +111,8 @@ WORDING: Mapping[str, Any] = MappingProxyType(
     read_wording(Path(__file__).with_name("rubrics.toml"))
 )
 """What our rubrics say: `penalty`, `criteria` by name, `categories` with their `task`."""
+OPENINGS: tuple[str, ...] = tuple(WORDING["openings"]["lines"])
+"""Lines that a request may begin with and that change nothing of what it asks."""
 RELEASED: Mapping[str, Mapping[str, str]] = WORDING["released"]
 """SHA-256 of the texts of released programs, by program and name."""
 OWN: Mapping[str, Rubric] = MappingProxyType(

@@ -833,6 +833,59 @@ def bias(run: Run, rubric: Rubric = None, out: OutFolder = None) -> int:
     return biases.bias(root, _console(), rubric=source, out=out)
 
 
+@app.command()
+def uncertainty(
+    run: Run,
+    scorer: Annotated[str, Option(help="A judge of the run, such as judge:mmie-score.")],
+    judges: Annotated[
+        list[str] | None, Option(help="Another judge that is asked the same; repeatable.")
+    ] = None,
+    wordings: Annotated[
+        int, Option(min=1, help="Wordings that each judge is asked in.")
+    ] = 2,
+    repeats: Annotated[
+        int, Option(min=1, help="Times that one that samples is asked the same.")
+    ] = 2,
+    queries: Annotated[int, Option(min=2, help="Queries, drawn at random.")] = 40,
+    system: Systems = None,
+    difference: Annotated[
+        float | None,
+        Option(help="A difference to be made visible; by default that of the best two."),
+    ] = None,
+    seed: Annotated[int, Option(help="Seed of the draw of queries.")] = 0,
+    weights: WeightsKind = None,
+    address: Address = None,
+    set_: Settings = None,
+    dry_run: Annotated[
+        bool, Option("--dry-run", help="Show what would be asked; ask nothing.")
+    ] = False,
+) -> int:
+    """Measure what a judge's own error adds to a run's numbers.
+
+    Some answers are judged by several judges, in several wordings, several times. Shows
+    where the variance of scores comes from, the interval that does not take the judge for
+    the only one, and what to buy next for a difference to be seen. What is asked already
+    is not asked again; tables and page show the interval from then on.
+    """
+    from plait.benchmarks.studies import uncertainty as study
+
+    options = study.PilotOptions(
+        scorer=scorer,
+        judges=tuple(judges or ()),
+        wordings=wordings,
+        repeats=repeats,
+        queries=queries,
+        systems=tuple(system or ()),
+        seed=seed,
+        difference=difference,
+        weights=weights,
+        address=address,
+        settings=tuple(set_ or ()),
+        dry_run=dry_run,
+    )
+    return study.uncertainty(any_path(run).resolve(), options, _console())
+
+
 @app.command("sensitivity")
 @with_options(run_options, sensitivity_options)
 def sensitivity_command(options: dict[str, Any]) -> int:

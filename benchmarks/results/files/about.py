@@ -242,6 +242,8 @@ class RunAbout:
     """The same of comparisons' judges whose classes are a user's own."""
     figures: Mapping[str, Sequence[Facts]] = field(default_factory=dict)
     """By a scorer of sets, the figure of each system."""
+    judge_errors: Mapping[str, Facts] = field(default_factory=dict)
+    """By scorer, what its judge's own error adds to means, where that was measured."""
     damaged: int = 0
     """Damaged parts when the results were written, whose records count as missing."""
     unreadable: Sequence[str] = ()

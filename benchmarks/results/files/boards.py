@@ -35,6 +35,7 @@ from plait.generators.system import System
 from plait.pipelines.chat.endings import CUT
 from plait.scorers.parts import RULED
 from plait.scorers.statistics.estimate import Floats
+from plait.scorers.statistics.judge_error import JudgeErrors
 
 _AMOUNTS = (
     *("seconds", "gpu_seconds", "input_tokens", "output_tokens"),
@@ -66,6 +67,10 @@ def board_of(results: ResultTables) -> Board:
         cut=spending.cut,
         damaged=about.damaged,
         criterion_scales=_criterion_scales(results),
+        judge_errors={
+            name: JudgeErrors.from_json(facts["errors"])
+            for name, facts in about.judge_errors.items()
+        },
         agreement=read_measured(about.agreement),
         pinned=_pinned_facts(results),
     )

@@ -107,6 +107,7 @@ class ResultTables:
             )
         if content.get("sha256") != content_digest(content):
             raise _damage(path, ValueError("its content is not what was written"))
+        content.setdefault("judge_errors", {})  # those of earlier versions have none
         try:
             known = {f.name: content[f.name] for f in fields(RunAbout)}
             about = RunAbout(**known)

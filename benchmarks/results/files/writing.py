@@ -533,6 +533,18 @@ def keep_comparison(
         write_about(folder, content | {"judges": {**known, **judges}})
 
 
+def keep_judge_errors(folder: AnyPath, scorer: str, facts: Facts) -> None:
+    """Have what a judge's own error adds in the results, in the place of former facts.
+
+    StoreError where it cannot be written; nothing where there are no results.
+    """
+    content = former_content(folder)
+    if content:
+        known = content.get("judge_errors", {})
+        with write_errors(folder):
+            write_about(folder, content | {"judge_errors": {**known, scorer: facts}})
+
+
 def former_comparisons(folder: AnyPath) -> pa.Table:
     """Return the table in former results; an empty one where it cannot be read."""
     found = []

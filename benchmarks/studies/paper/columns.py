@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -60,6 +60,8 @@ class PaperCell:
     """The best and the worst rank that it may have; None for a system without a rank."""
     spread: RepeatSpread | None = None
     """Over repeats, where there are any."""
+    drawn: tuple[float, float] | None = None
+    """The interval whose judge is one of many, where a pilot has measured its error."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,8 +211,10 @@ def _column_of(name: str, benchmark: Benchmark, choice: PaperChoice) -> PaperCol
     stacked = np.stack([*shown.values()], axis=1) if shown else np.empty((0, 0))
     compared = compare_systems(scorer, [*shown], stacked, choice.correction)
     means = {n: estimate_of(benchmark.cells[n]) for n in shown}
-    spreads = _spreads(benchmark)
-    cells = _cells(scorer, means, compared, spreads)
+    cells = _cells(scorer, means, compared, _spreads(benchmark))
+    for system, cell in cells.items():
+        if (drawn := benchmark.cells[system].get("ci95_judge_drawn")) is not None:
+            cells[system] = replace(cell, drawn=(drawn[0], drawn[1]))
     return PaperColumn(
         name=name,
         scorer=scorer,

@@ -189,13 +189,15 @@ def forest_figure(content: PaperContent) -> PaperFigure:
                     continue
                 filled = cell.is_best or cell.is_tied
                 at = Estimate(float(row))
+                if cell.drawn is not None:
+                    axes.hlines(row, *cell.drawn, color="0.75", linewidth=4)
                 _draw_point(axes, looks[system], cell.estimate, at, filled=filled)
 
     return PaperFigure(
         name="forest",
         caption=(
             "Means with 95% intervals by query. Filled: the best, and what is not shown to "
-            "be worse"
+            "be worse. Grey: with the judge's own error, where it was measured"
         ),
         width=min(2 * _COLUMN + 0.2, 1.6 + 1.5 * across),
         height=rows * (0.6 + _ROW * len(content.systems)),

@@ -280,7 +280,7 @@ def file_name(name: str) -> str:
 _HEAD = (
     *("system", "scorer", "scale", "direction", "average", "category", "mean"),
     *("ci95_low", "ci95_high", "n", "best", "not_worse_than_best", "rank_best"),
-    *("rank_worst", "sd_over_repeats", "reason"),
+    *("rank_worst", "sd_over_repeats", "with_judge_low", "with_judge_high", "reason"),
 )
 
 
@@ -305,11 +305,13 @@ def _csv_cells(cell: PaperCell) -> Iterable[object]:
     plain = cell.estimate.as_json("mean")
     low, high = plain["ci95"] or ("", "")
     least, most = cell.ranks or ("", "")
+    drawn = cell.drawn or ("", "")
     sd = _sd_of(cell)
     return [
         "" if plain["mean"] is None else plain["mean"],
         *(low, high, plain["n"]),
         *(int(cell.is_best), int(cell.is_best or cell.is_tied), least, most),
         "" if sd is None else round(sd, 6),
+        *drawn,
         plain.get("reason", ""),
     ]

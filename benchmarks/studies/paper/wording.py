@@ -40,6 +40,17 @@ def methods(content: PaperContent) -> Iterator[str]:
             "additional queries. SD over repeats: the standard deviation of the repeats' "
             "means, over the queries with a score in all of them."
         )
+    measured = [c.name for c in content.columns if any(x.drawn for x in c.cells.values())]
+    if measured:
+        yield "## The judge's own error"
+        yield (
+            f"{plain(', '.join(measured))}: a pilot judged some answers by several judges, "
+            "in several wordings and several times (`plait uncertainty`). Its variance "
+            "components (method of moments, crossed random effects) give the second "
+            "interval, which takes the judge and its wording for ones drawn from many: "
+            "their variance is added to that by query, with Satterthwaite's degrees of "
+            "freedom. Comparisons hold for the judge that was asked."
+        )
     if any(column.comparisons for column in content.columns):
         yield "## Comparisons"
         yield _about_comparisons(content)
