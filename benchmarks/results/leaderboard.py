@@ -356,11 +356,14 @@ def _counts(
     return {"planned": planned} | counts | judged
 
 
-def cell_of(cell: Cell, *, reference: bool = False) -> TableCell:
-    """Return a mean with its interval and n as details; a reference's is never the best."""
+def cell_of(cell: Cell, *, reference: bool = False, counted: bool = True) -> TableCell:
+    """Return a mean with its interval as detail; a reference's is never the best.
+
+    Where it is `counted`, its n is a detail too.
+    """
     if cell.get("reason") == "not applicable":
         return TableCell("n/a")
-    shown = TableCell.of(estimate_of(cell), NumberForm.of(cell["scale"]), counted=True)
+    shown = TableCell.of(estimate_of(cell), NumberForm.of(cell["scale"]), counted=counted)
     return replace(shown, value=None) if reference else shown
 
 
@@ -375,14 +378,24 @@ def _systems(rows: Sequence[LeaderboardRow]) -> Column:
 def _mean_column(
     heading: str, scorer: Scorer, rows: Iterable[LeaderboardRow], *place: str
 ) -> Column:
-    """Return the means that stand at a place in the scores of each row."""
-    cells = []
+    """Return the means that stand at a place in the scores of each row.
+
+    Their n is in the heading where it is the same for all.
+    """
+    means = []
+    references = []
     for row in rows:
         mean = row["scores"][scorer.name]
         for name in place:
             mean = mean[name]
-        cells.append(cell_of(mean, reference=is_reference(row["system"])))
-    return TableColumn(heading, scorer.direction, numeric=True), cells
+        means.append(mean)
+        references.append(is_reference(row["system"]))
+    sizes = {mean["n"] for mean in means}
+    cells = []
+    for mean, reference in zip(means, references, strict=True):
+        cells.append(cell_of(mean, reference=reference, counted=len(sizes) > 1))
+    detail = f"n={min(sizes):,}" if len(sizes) == 1 else ""
+    return TableColumn(heading, scorer.direction, numeric=True, detail=detail), cells
 
 
 def _table(title: str, columns: Iterable[Column], notes: Sequence[str] = ()) -> ResultTable:
@@ -457,8 +470,16 @@ def _spreads(board: Board, scorer: Scorer, rows: Sequence[LeaderboardRow]) -> li
 def _categories(
     scorer: Scorer, rows: Sequence[LeaderboardRow], of: str = "categories"
 ) -> list[Column]:
+    """Return the means by category, or by field.
+
+    No categories where a single one has values: they would be the average again.
+    """
     names = rows[0]["scores"][scorer.name][of] if rows else ()
-    return [_mean_column(n, scorer, rows, of, n) for n in names]
+    columns = [_mean_column(n, scorer, rows, of, n) for n in names]
+    if of != "categories":
+        return columns
+    with_values = [cells for _, cells in columns if any(cell.span for cell in cells)]
+    return columns if len(with_values) > 1 else []
 
 
 def _count_columns(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
@@ -762,7 +783,11 @@ def write_leaderboard(board: Board, root: AnyPath) -> None:
     write_whole(root / "leaderboard.json", json_text(leaderboard(board)))
     write_whole(root / "leaderboard.csv", _as_csv(board))
     write_whole(root / "leaderboard.md", _markdown(board))
-    ranked = [ranking_table(board, s) for s in board.scorers]
+    ranked = []
+    for scorer in board.scorers:
+        table = ranking_table(board, scorer)
+        if any(cell.span for row in table.rows for cell in row):
+            ranked.append(table)
     if (published := table_of_published(board)) is not None:
         ranked.append(published)
     title = f"Leaderboard: {board.title}"

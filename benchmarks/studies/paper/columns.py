@@ -141,6 +141,10 @@ class PaperContent:
 def content_of(runs: Sequence[AnyPath], choice: PaperChoice) -> PaperContent:
     """Return what is shown of finished runs; UsageError for names that they do not have."""
     boards = [open_results(root).board for root in runs]
+    there = dict.fromkeys(s.name for board in boards for s in board.systems)
+    for name in choice.systems:
+        if name not in there:
+            raise unknown("system", name, [*there])
     columns = [
         *_columns_of_answers(runs, boards, choice),
         *_columns_of_sets(boards, choice),
@@ -158,9 +162,6 @@ def content_of(runs: Sequence[AnyPath], choice: PaperChoice) -> PaperContent:
             "--scorer NAME` adds one"
         )
     known = {name: None for column in columns for name in column.cells}
-    for name in choice.systems:
-        if name not in known:
-            raise unknown("system", name, [*known])
     names = [name for name in known if not choice.systems or name in choice.systems]
     warnings = dict.fromkeys(w for board in boards for w in board.warnings)
     return PaperContent(

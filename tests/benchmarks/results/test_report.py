@@ -368,9 +368,7 @@ def test_a_histogram_is_drawn_for_every_system_with_scores():
     # One reason is shared by two means; the numbers of values stand in the cells.
     few = board_of({"a": [1, 2], "b": [3]}, categories={})
     (note,) = panel_of(few, Judge())["main"].notes
-    assert note == (
-        "No interval for per query, situational analysis: too few values (fewer than 5)."
-    )
+    assert note == ("No interval for per query: too few values (fewer than 5).")
 
 
 def bars(figure) -> None:
