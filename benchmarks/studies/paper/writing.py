@@ -43,7 +43,16 @@ class PaperOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenPaper:
-    """What was written."""
+    """What `plait.paper` has written, and the numbers behind it.
+
+    Examples:
+        >>> written = plait.paper("runs/quickstart", "paper")
+        >>> column = written.content.column("clipscore")
+        >>> round(column.cells["gt"].estimate.value, 3), column.sizes
+        (1.919, (8, 8))
+        >>> [table.label for table in written.tables]
+        ['systems', 'categories-clipscore', 'categories-truth-match']
+    """
 
     content: PaperContent
     tables: Sequence[PaperTable]
