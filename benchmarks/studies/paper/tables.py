@@ -98,7 +98,7 @@ class PaperTable:
         return "\n".join(lines) + "\n"
 
     def _caption(self, interval: IntervalForm) -> str:
-        sentences = [escape_latex(text) for text in (self.title, *self.notes)]
+        sentences = [escape_latex(f"{text[0].upper()}{text[1:]}") for text in self.notes]
         if interval == "pm":
             sentences.append(
                 r"$\pm$: half the width of the interval, which need not be even"
@@ -108,7 +108,8 @@ class PaperTable:
             sentences.append("Bold: the best")
         if any(cell.is_tied for cell in cells):
             sentences.append(rf"{_TIED_LATEX}: not shown to be worse than the best")
-        return ". ".join(f"{text[0].upper()}{text[1:]}" for text in sentences) + "."
+        # A title may begin with the name of a scorer.
+        return ". ".join([escape_latex(self.title), *sentences]) + "."
 
     @property
     def markdown(self) -> str:
@@ -212,7 +213,7 @@ def main_table(content: PaperContent) -> PaperTable:
         )
         groups.append(group)
     notes = [about_means(content.columns), about_sizes(content.columns)]
-    if any(column.comparisons for column in content.columns) and len(content.models) > 1:
+    if any(column.comparisons for column in content.columns) and len(content.models) > 2:
         about = about_correction(content.correction, content.systems)
         notes.append(f"systems compared by {about}")
     if content.repeats > 1:
