@@ -78,16 +78,21 @@ def resolve_model(
             "as --scorer clipscore"
         )
     # The ground truth needs no model; a config that names nothing is the quickstart's.
-    named = {"systems": (name or TRUTH,), "scorers": tuple(dict.fromkeys(scorers))}
-    run = load_config(config, {**(flags or {}), **named}, settings)
-    refuse_settings_of_nothing(run)
+    given = {**(flags or {}), "systems": (name or TRUTH,)}
+    own = load_config(config, given, settings)
+    asked = {**given, "scorers": tuple(dict.fromkeys(scorers))}
+    run = load_config(config, asked, settings)
+    # A config may have settings of scorers that are not served.
+    every = {"scorers": (*own.scorers, *run.scorers)}
+    refuse_settings_of_nothing(run.model_copy(update=every))
     models = replace(models_of(run), servers={})  # none is started here
 
     def resolve() -> ServedModel:
-        own = resolve_scorers(run, models) if scorers else {}
+        served = resolve_scorers(run, models) if scorers else {}
         if name is None:
-            return ServedModel(name=", ".join(own), weights=models.weights, scorers=own)
-        return replace(resolve_served(name, models), scorers=own)
+            title = ", ".join(served)
+            return ServedModel(name=title, weights=models.weights, scorers=served)
+        return replace(resolve_served(name, models), scorers=served)
 
     return available(resolve, lambda model: model.every_stage)
 

@@ -18,7 +18,8 @@ from plait.generators.base import (
     Unread,
     Unscored,
 )
-from plait.generators.document import Candidate, Draft, Request, Score
+from plait.generators.document import Candidate, Document, Draft, Request, Score
+from plait.generators.images import decode
 
 
 class Letters:
@@ -83,3 +84,30 @@ class ShyJudge:
         if len(request.turns) == 1 or "!mute" in text_of(request):
             return said(MUTE)
         return said(f"### Score\n{(request.seed or 0) % 7}")
+
+
+class Reds:
+    """The red of an image's first pixel; nothing where the question says `!skip`."""
+
+    kind = "score"
+    scale = "0-255"
+    channel = 0
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Score]]:
+        return [self._score(candidate) for candidate in inputs]
+
+    def _score(self, candidate: Candidate) -> Outcome[Score]:
+        if "!skip" in Document(candidate.question).text:
+            return Unscored("told to skip")
+        (image,) = candidate.document.images
+        return Result(Score(float(decode(image).getpixel((0, 0))[self.channel])))
+
+
+class Blues(Reds):
+    """The blue, of which less is better."""
+
+    direction = "lower"
+    channel = 2
