@@ -262,7 +262,8 @@ def _path_of(error: Mapping[str, Any]) -> str:
 
 def _rule_of(error: Mapping[str, Any]) -> str:
     """Return the rule that a value breaks, and the value unless it may be a whole image."""
-    rule = error["msg"].removeprefix("Value error, ").replace(_EXTRA, _UNSUPPORTED)
+    message: str = error["msg"]
+    rule = message.removeprefix("Value error, ").replace(_EXTRA, _UNSUPPORTED)
     value = error.get("input")
     # Our own rules name what they refuse; of the others the value is not what is wrong.
     told = error["type"] in ("value_error", "extra_forbidden", "json_invalid", "missing")
