@@ -27,10 +27,14 @@ from serving_helpers import (
 )
 
 from plait.benchmarks.local import LocalScorer, question
+from plait.benchmarks.serving.chats import decode_image
 from plait.benchmarks.serving.schemas import MOST_ITEMS
+from plait.benchmarks.serving.scoring import digest_of
 from plait.cluster.local import HIGHEST_PRIORITY
 from plait.generators.document import Image
 from plait.generators.images import encode
+from plait.scorers.base import with_stage
+from plait.scorers.preferences import AestheticScorer
 
 pytestmark = pytest.mark.contract
 
@@ -360,6 +364,15 @@ def test_a_scorer_is_listed_with_what_names_its_records(served: Served) -> None:
     assert about["scorers"] == {one["name"]: one["digest"] for one in listed}
 
 
+def test_the_digest_of_a_scorer_with_several_stages_changes_with_each() -> None:
+    scorer = scorers_model("aesthetic").scorers["aesthetic"]
+    assert len(scorer.stages) == 2
+    assert isinstance(scorer, AestheticScorer)
+    head = replace(scorer.head, version=scorer.head.version + 1)
+    others = [replace(scorer, head=head), with_stage(scorer, lambda _: head)]
+    assert len({*map(digest_of, (scorer, *others))}) == 3
+
+
 def test_the_metrics_count_items_seconds_and_outcomes_by_scorer() -> None:
     with served_model(scorers_model(LETTERS)) as server:
         answers = ("a", "b", "!unscored", "!refuse")
@@ -374,8 +387,6 @@ def test_the_metrics_count_items_seconds_and_outcomes_by_scorer() -> None:
         assert server.metric('plait_requests_total{path="/score",status="200"}') == 1
 
 
-def test_a_data_url_keeps_the_bytes_of_the_image(served: Served) -> None:
+def test_a_data_url_keeps_the_bytes_of_the_image() -> None:
     """So that a job has the key that it has in a run."""
-    from plait.benchmarks.serving.chats import decode_image
-
     assert decode_image(data_url(PICTURE), "answer") == PICTURE
