@@ -97,9 +97,10 @@ def scorers_asked(body: ScoreRequest | ScoreBatch, served: Scorers) -> list[Scor
         return [_scorer(body.scorer, served, "scorer")]
     asked = []
     for number, item in enumerate(body.items):
-        own = item.scorer is not None
-        name = item.scorer if own else body.scorer
-        asked.append(_scorer(name, served, f"items[{number}].scorer" if own else "scorer"))
+        if item.scorer is None:
+            asked.append(_scorer(body.scorer, served, "scorer"))
+        else:
+            asked.append(_scorer(item.scorer, served, f"items[{number}].scorer"))
     return asked
 
 
