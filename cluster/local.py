@@ -33,6 +33,8 @@ from plait.generators.base import Failure, Fault, Job, Outcome, StageSpec, Walk
 from plait.generators.secrets import print_error
 
 STOPPING = "the server is stopping"
+HIGHEST_PRIORITY = 1000
+"""Priorities of walks are from the negative of this to this; they are 0 by default."""
 OnBatch = Callable[[str, int, float], None]
 """Told of each batch: the stage's name, how many records, and seconds."""
 
@@ -54,7 +56,7 @@ class LiveWalk(Walker[Any]):
     """A walk that has come from outside."""
 
     number: str = field(kw_only=True)
-    """Its place in the order of arrival."""
+    """Its place in line: by priority, then in the order of arrival."""
     ended: Callable[[Outcome[Any]], None] = field(kw_only=True)
     """Called once with its outcome, unless it is dropped first."""
     over: bool = False
@@ -72,9 +74,10 @@ class _Failures(Watcher):
 class LocalEngine(Engine):
     """Walks that come and go, on stages of this process; nothing is stored.
 
-    One batch is computed at a time, for the stage that the oldest walk waits for; those of
-    servers, which only wait, are sent beside it. `add`, `drop` and `stop` may be called
-    from any thread, the others from one.
+    One batch is computed at a time, for the stage that the first walk in line waits for:
+    the oldest of those with the highest priority. Those of servers, which only wait, are
+    sent beside it. `add`, `drop` and `stop` may be called from any thread, the others from
+    one.
     """
 
     def __init__(
@@ -104,9 +107,17 @@ class LocalEngine(Engine):
 
     # ---------------------------------------------------------------- from any thread
 
-    def add(self, walk: Walk[Any], ended: Callable[[Outcome[Any]], None]) -> LiveWalk:
-        """Start a walk; `ended` is told its outcome."""
-        number = next(self._numbers)
+    def add(
+        self,
+        walk: Walk[Any],
+        ended: Callable[[Outcome[Any]], None],
+        priority: int = 0,
+    ) -> LiveWalk:
+        """Start a walk; `ended` is told its outcome.
+
+        Its jobs are computed before those that wait of walks with a lower `priority`.
+        """
+        number = f"{HIGHEST_PRIORITY - priority:04} {next(self._numbers)}"
         places = count()
 
         def own(jobs: list[Job]) -> list[Job]:
@@ -163,6 +174,8 @@ class LocalEngine(Engine):
     def _forget(self, live: LiveWalk) -> None:
         live.over = True
         self._walks.pop(live.number, None)
+        if live.pending is None:
+            return  # it has ended by itself, and no job of it waits
         for queue in self._queues.values():
             queue.drain(lambda job: job.group == live.number)
         for job in live.pending.jobs if live.pending else ():

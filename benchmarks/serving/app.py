@@ -2,7 +2,8 @@
 
 POST /v1/chat/completions      chats, answered with text and images in order
 POST /v1/images/generations    images from prompts
-GET  /v1/models                what is served
+POST /score                    scores of one answer, or of several
+GET  /v1/models, /scorers      what is served
 GET  /health, /version, /metrics
 """
 
@@ -17,7 +18,7 @@ from importlib import metadata
 from itertools import chain
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi import APIRouter, Body, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -38,12 +39,29 @@ from plait.benchmarks.serving.drawing import (
 from plait.benchmarks.serving.engine import ServingEngine
 from plait.benchmarks.serving.gate import RequestGate
 from plait.benchmarks.serving.refusals import RequestRefused
-from plait.benchmarks.serving.schemas import ChatRequest, ImageGenerationRequest
+from plait.benchmarks.serving.schemas import (
+    FORMS,
+    ChatRequest,
+    ImageGenerationRequest,
+    ScoreBatch,
+    ScoreBody,
+)
+from plait.benchmarks.serving.scoring import (
+    AskedScore,
+    digest_of,
+    facts_of,
+    read_items,
+    scorers_asked,
+)
 from plait.benchmarks.tasks.published import as_asked
+from plait.generators.base import OutcomeName
 from plait.generators.system import Repetition, continuation
 
 _SHOWN_ERRORS = 3
+_LONGEST_SHOWN = 40
+"""Characters of a wrong value that is repeated in an error."""
 _EXTRA = "Extra inputs are not permitted"
+_UNSUPPORTED = "this field is not supported"
 routes = APIRouter()
 
 
@@ -111,6 +129,36 @@ async def images(body: ImageGenerationRequest, engine: Engine) -> Response:
     return JSONResponse(reply)
 
 
+@routes.post("/score")
+async def score(body: Annotated[ScoreBody, Body()], engine: Engine) -> Response:
+    """Score one answer, or each of several by itself."""
+    scorers = scorers_asked(body, engine.model.scorers)
+    engine.refuse_unless_ready()
+    asked = await asyncio.to_thread(read_items, body, scorers)
+    results = await asyncio.gather(*(_score(one, engine, body.priority) for one in asked))
+    if any(result["outcome"] == OutcomeName.FAILED for result in results):
+        # What a server that has ended did not compute says nothing about the items.
+        engine.refuse_unless_ready()
+    for result in results:
+        engine.metrics.score(result["scorer"], result["outcome"])
+    if isinstance(body, ScoreBatch):
+        return JSONResponse({"results": results})
+    return JSONResponse(results[0])
+
+
+async def _score(asked: AskedScore, engine: ServingEngine, priority: int) -> dict[str, Any]:
+    with engine.metrics.scoring(asked.scorer.name):
+        made = await engine.follow(asked.walk(), priority)
+    return asked.reply(made.outcome)
+
+
+@routes.get("/scorers")
+async def list_scorers(engine: Engine) -> dict[str, Any]:
+    """List the scorers that are served."""
+    cards = [facts_of(scorer) for scorer in engine.model.scorers.values()]
+    return {"object": "list", "data": cards}
+
+
 @routes.get("/v1/models")
 async def models(engine: Engine) -> dict[str, Any]:
     """List what is served, under each name that requests may give."""
@@ -131,7 +179,9 @@ async def one_model(name: str, engine: Engine) -> dict[str, Any]:
 @routes.api_route("/health", methods=["GET", "HEAD"], include_in_schema=False)
 async def health(engine: Engine) -> Response:
     """Status 200 once requests are answered, else 503."""
-    about = {"status": engine.status, "model": engine.model.name}
+    about: dict[str, Any] = {"status": engine.status, "model": engine.model.name}
+    if engine.model.scorers:
+        about["scorers"] = [*engine.model.scorers]
     if engine.reason:
         about["reason"] = engine.reason
     return JSONResponse(about, 200 if engine.status == "ready" else 503)
@@ -147,6 +197,7 @@ async def version(engine: Engine) -> dict[str, Any]:
         "model": model.name,
         "weights": model.weights,
         "stages": {spec.name: spec.digest for spec in model.stages},
+        "scorers": {n: digest_of(scorer) for n, scorer in model.scorers.items()},
         "system_fingerprint": model.fingerprint,
     }
 
@@ -160,6 +211,9 @@ async def metrics(engine: Engine) -> Response:
 def _require(engine: ServingEngine, name: str | None, ability: str) -> None:
     """RequestRefused where the named model is not served, or does something else."""
     abilities = engine.model.abilities
+    if not abilities:
+        reason = "only scorers are served here: use /score"
+        raise RequestRefused("model_not_found", reason, "model")
     if name is not None and name not in abilities:
         raise _unknown_model(engine, name)
     able = abilities[name] if name else {*chain.from_iterable(abilities.values())}
@@ -173,7 +227,7 @@ def _require(engine: ServingEngine, name: str | None, ability: str) -> None:
 
 
 def _unknown_model(engine: ServingEngine, name: str) -> RequestRefused:
-    valid = ", ".join(engine.model.abilities)
+    valid = ", ".join(engine.model.abilities) or "none"
     message = f"the model {name!r} is not served here; valid: {valid}"
     return RequestRefused("model_not_found", message, "model")
 
@@ -188,14 +242,13 @@ async def _refuse(request: Request, error: Exception) -> Response:
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
-    """Which fields are wrong and why; never their values, which may be whole images."""
+    """Which fields are wrong and why; their values where they are short."""
     assert isinstance(error, RequestValidationError)
     errors = error.errors()
     kinds = {"json_invalid": "invalid_json", "missing": "missing"}
     code = kinds.get(errors[0]["type"], "invalid_value")
     places = [_path_of(error) for error in errors]
-    texts = [e["msg"].removeprefix("Value error, ") for e in errors]
-    texts = [t.replace(_EXTRA, "this field is not supported") for t in texts]
+    texts = [_rule_of(error) for error in errors]
     lines = [f"{p}: {t}" if p else t for p, t in zip(places, texts, strict=True)]
     message = "; ".join(dict.fromkeys(lines[:_SHOWN_ERRORS]))
     return RequestRefused(code, message, places[0] or None).reply
@@ -203,7 +256,23 @@ async def _invalid(request: Request, error: Exception) -> Response:
 
 def _path_of(error: Mapping[str, Any]) -> str:
     """Return the field that an error of validation is about; empty for the whole body."""
-    return ".".join(str(part) for part in error["loc"] if part != "body")
+    without = {"body", *FORMS}
+    return ".".join(str(part) for part in error["loc"] if part not in without)
+
+
+def _rule_of(error: Mapping[str, Any]) -> str:
+    """Return the rule that a value breaks, and the value unless it may be a whole image."""
+    message: str = error["msg"]
+    rule = message.removeprefix("Value error, ").replace(_EXTRA, _UNSUPPORTED)
+    value = error.get("input")
+    # Our own rules name what they refuse; of the others the value is not what is wrong.
+    told = error["type"] in ("value_error", "extra_forbidden", "json_invalid", "missing")
+    if told or not isinstance(value, str | int | float):
+        return rule
+    if isinstance(value, str) and len(value) > _LONGEST_SHOWN:
+        return rule
+    shown = repr(value)
+    return f"{rule}; got {shown}" if len(shown) <= _LONGEST_SHOWN + 2 else rule
 
 
 async def _defect(request: Request, error: Exception) -> Response:

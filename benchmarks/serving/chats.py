@@ -43,11 +43,7 @@ def sample_of(request: ChatRequest, model: ServedModel) -> Query:
     reason = "" if wanted is None else _refusal(wanted, model)
     if reason:
         raise RequestRefused("unsupported_value", reason, "modalities")
-    turns = tuple(_turn(m, f"messages[{i}]") for i, m in enumerate(request.messages))
-    role = turns[-1].role
-    if role != "user":
-        reason = f"the last message must be the user's, not the {role}'s"
-        raise RequestRefused("invalid_value", reason, "messages")
+    turns = turns_of(request.messages)
     query = Query(id=QUERY, category=QUERY, field=QUERY, turns=turns)
     return replace(query, wants_images=wanted is None or "image" in wanted)
 
@@ -70,9 +66,22 @@ def _refusal(wanted: Sequence[str], model: ServedModel) -> str:
     )
 
 
+def turns_of(messages: Sequence[ChatMessage], where: str = "messages") -> tuple[Turn, ...]:
+    """Return a conversation that ends with the user's turn; RequestRefused.
+
+    `where` is the messages' place in the request. All images are decoded once.
+    """
+    turns = tuple(_turn(m, f"{where}[{i}]") for i, m in enumerate(messages))
+    role = turns[-1].role
+    if role != "user":
+        reason = f"the last message must be the user's, not the {role}'s"
+        raise RequestRefused("invalid_value", reason, where)
+    return turns
+
+
 def _turn(message: ChatMessage, where: str) -> Turn:
     content = tuple(
-        Text(part) if isinstance(part, str) else _decode_image(part.url, where)
+        Text(part) if isinstance(part, str) else decode_image(part.url, where)
         for part in _parts(message)
     )
     if message.role == "user" or message.role == "assistant":
@@ -95,7 +104,8 @@ def _parts(message: ChatMessage) -> list[str | ImageUrl | ImageData]:
     return [p.text if isinstance(p, TextPart) else p.image_url for p in parts]
 
 
-def _decode_image(url: str, where: str) -> Image:
+def decode_image(url: str, where: str) -> Image:
+    """Return the image of a data URL; RequestRefused, which names the place `where`."""
     media = Media(url)
     reason = "only data URLs are read (data:image/png;base64,...); nothing is fetched"
     try:

@@ -6,10 +6,10 @@ import asyncio
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from plait.benchmarks.serving.gate import RequestRoom, ServingLimits
 from plait.benchmarks.serving.metrics import ServingMetrics
@@ -22,6 +22,14 @@ from plait.generators.secrets import print_error, without_keys
 
 T = TypeVar("T")
 _RETRY_WHILE_LOADING_S = 5
+
+
+class FollowedWalk(NamedTuple, Generic[T]):
+    """What has come of a walk."""
+
+    outcome: Outcome[T]
+    usage: Mapping[str, float]
+    """Of all its jobs."""
 
 
 class ServingEngine:
@@ -58,7 +66,7 @@ class ServingEngine:
     def _work(self) -> None:
         began = time.monotonic()
         try:
-            for spec in self.model.stages:
+            for spec in self.model.every_stage:
                 self._stages.stage(spec)
         except Exception as error:
             print_error(error)
@@ -103,11 +111,18 @@ class ServingEngine:
         return bool(getattr(self._stages.stage(spec), "takes_max_tokens", False))
 
     async def answer(self, walk: Walk[T]) -> Result[T]:
-        """Return the result of a walk, with all its usage; RequestRefused where none is.
+        """Return the result of a walk, with all its usage; RequestRefused where none is."""
+        self.refuse_unless_ready()
+        outcome, usage = await self.follow(walk)
+        if not isinstance(outcome, Result):
+            raise RequestRefused.of(outcome)
+        return replace(outcome, usage=usage)
+
+    async def follow(self, walk: Walk[T], priority: int = 0) -> FollowedWalk[T]:
+        """Return what comes of a walk, which is a failure once the engine has stopped.
 
         Where this is cancelled, the walk's jobs that have not begun are dropped.
         """
-        self.refuse_unless_ready()
         used: dict[str, float] = defaultdict(float)
         reply: Future[Outcome[T]] = Future()
         reply.set_running_or_notify_cancel()  # a request that ends leaves it to the engine
@@ -116,15 +131,14 @@ class ServingEngine:
             for outcome in outcomes:
                 add_usage(used, getattr(outcome, "usage", {}))
 
-        live = self._stages.engine.add(through(walk, told=count), reply.set_result)
+        counted = through(walk, told=count)
+        live = self._stages.engine.add(counted, reply.set_result, priority)
         try:
             outcome = await asyncio.wrap_future(reply)
         finally:
             self._stages.engine.drop(live)
         self.metrics.used(used)
-        if not isinstance(outcome, Result):
-            raise RequestRefused.of(outcome)
-        return replace(outcome, usage=used)
+        return FollowedWalk(outcome, used)
 
     def stop(self) -> None:
         """Take no more requests; only those whose batch has begun have the grace.

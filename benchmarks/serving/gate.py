@@ -21,6 +21,8 @@ from plait.cluster.local import STOPPING
 
 _REMEMBERED = 32
 """Replies by which the time until there is room is estimated."""
+_NEED_KEY = ("/v1/", "/score")
+"""Beginnings of the paths that need the key."""
 _LONGEST_WAIT_S = 60
 
 
@@ -140,7 +142,7 @@ class RequestGate:
 
     def _check(self, path: str, headers: Headers) -> None:
         """RequestRefused without the key, or with a body that is too long."""
-        if self._key and path.startswith("/v1/"):  # probes have no key
+        if self._key and path.startswith(_NEED_KEY):  # probes have no key
             scheme, _, key = headers.get("authorization", "").partition(" ")
             right = hmac.compare_digest(key.strip().encode("latin-1"), self._key.encode())
             if scheme.lower() != "bearer" or not right:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 _PATHS = ("chat/completions", "images/generations", "models")
 _COUNTED = {*(f"/v1/{p}" for p in _PATHS), "/health", "/metrics", "/version"}
+_COUNTED |= {"/score", "/scorers"}
 _SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 600)
+_SCORE_SECONDS = (0.005, 0.01, 0.025, 0.05, *_SECONDS)
 _SIZES = (1, 2, 4, 8, 16, 32, 64)
 
 
@@ -30,6 +33,16 @@ class ServingMetrics:
         self._batches = histogram("batch_size", told, ["stage"], buckets=_SIZES)
         self._busy = counter("stage_seconds", "Seconds in a stage.", ["stage"])
         self._usage = counter("usage", "Tokens, images, steps.", ["kind"])
+        told = "Items that wait for their scores or are scored, by scorer."
+        self._waiting = Gauge(
+            "waiting_scores", told, ["scorer"], namespace="plait", registry=own
+        )
+        told = "Items by scorer and outcome."
+        self._scores = counter("scores", told, ["scorer", "outcome"])
+        told = "From an item's arrival to its outcome, by scorer."
+        self._score_seconds = histogram(
+            "score_seconds", told, ["scorer"], buckets=_SCORE_SECONDS
+        )
 
     def request(self, path: str, status: int, seconds: float) -> None:
         """Count a request that has ended."""
@@ -46,6 +59,19 @@ class ServingMetrics:
         """Count what one request used."""
         for kind, amount in usage.items():
             self._usage.labels(kind).inc(amount)
+
+    @contextmanager
+    def scoring(self, scorer: str) -> Iterator[None]:
+        """Count an item as one that waits, and how long it does."""
+        with (
+            self._waiting.labels(scorer).track_inprogress(),
+            self._score_seconds.labels(scorer).time(),
+        ):
+            yield
+
+    def score(self, scorer: str, outcome: str) -> None:
+        """Count an item whose outcome is known."""
+        self._scores.labels(scorer, outcome).inc()
 
     def text(self) -> bytes:
         """Return all counts in Prometheus' text format."""

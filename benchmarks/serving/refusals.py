@@ -20,6 +20,7 @@ STATUS = {
     "content_policy_violation": 400,  # final: the model's safety checker refused
     "invalid_api_key": 401,
     "model_not_found": 404,
+    "scorer_not_found": 404,
     "not_found": 404,
     "method_not_allowed": 405,
     "body_too_large": 413,

@@ -5,16 +5,32 @@ Fields that plait cannot honour may only have the value that asks for nothing.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    model_validator,
+)
 
+from plait.cluster.local import HIGHEST_PRIORITY
 from plait.generators.unicode import trouble
 
 MOST_SEEDS = 2**63
 """Seeds are below this."""
 MOST_IMAGES = 10
 """Of one request for images, as in OpenAI's API."""
+MOST_ITEMS = 1024
+"""Of one request for scores."""
+ONE_ITEM = "item"
+BATCH = "batch"
+FORMS = (ONE_ITEM, BATCH)
+"""Of a request for scores."""
 
 
 def _valid(text: str) -> str:
@@ -152,3 +168,71 @@ class ImageGenerationRequest(_Request):
     generator_device: Literal["cpu"] | None = None
     return_stage_metrics: Literal[False] | None = None
     enable_teacache: Literal[False] | None = None
+
+
+ScoredContent = ValidText | Annotated[list[TextPart | ImagePart], Field(min_length=1)]
+"""Text, or texts and images in order."""
+Priority = Annotated[int, Field(ge=-HIGHEST_PRIORITY, le=HIGHEST_PRIORITY, strict=True)]
+
+
+class ScoreItem(_Strict):
+    """An answer that is to be scored, and what scorers may read of its query.
+
+    The fields are those of a run's query: with the same values a score is the run's.
+    """
+
+    scorer: str | None = None
+    """May be left out where one is served."""
+    query: ScoredContent | None = None
+    messages: list[ChatMessage] | None = Field(default=None, min_length=1)
+    """In place of `query`: a conversation that ends with the user's turn."""
+    answer: ScoredContent
+    reference: ScoredContent | None = None
+    """The ground truth."""
+    criteria: ValidText | None = None
+    """What a judge should look for."""
+    id: ValidText = "query"
+    """A judge that samples is seeded by it and by `seed`."""
+    category: ValidText = "query"
+    """Decides which of plait's rubrics a judge has."""
+    field: ValidText = "query"
+    metadata: dict[ValidText, ValidText] = Field(default_factory=dict)
+    """What single benchmarks' scorers read of their queries."""
+    wants_images: bool = True
+    """Whether the query asks for images; else scorers of images do not apply."""
+    seed: Seed = None
+    """Of a judge that samples; by default that of the server's config."""
+
+    @model_validator(mode="after")
+    def _asked_once(self) -> Self:
+        if (self.query is None) == (self.messages is None):
+            raise ValueError("give either query or messages")
+        return self
+
+
+class ScoreRequest(ScoreItem):
+    """`POST /score` of one answer."""
+
+    priority: Priority = 0
+    """Of requests that wait, those with a higher one are computed first."""
+
+
+class ScoreBatch(_Strict):
+    """`POST /score` of several answers; `scorer` and `seed` are of items without them."""
+
+    items: list[ScoreItem] = Field(min_length=1, max_length=MOST_ITEMS)
+    scorer: str | None = None
+    seed: Seed = None
+    priority: Priority = 0
+
+
+def _form(body: Any) -> str:
+    is_batch = isinstance(body, ScoreBatch) or (isinstance(body, dict) and "items" in body)
+    return BATCH if is_batch else ONE_ITEM
+
+
+ScoreBody = Annotated[
+    Annotated[ScoreRequest, Tag(ONE_ITEM)] | Annotated[ScoreBatch, Tag(BATCH)],
+    Discriminator(_form),
+]
+"""Either form of `POST /score`."""

@@ -1,11 +1,14 @@
-"""What is served: the chain that answers chats, and the stage that draws from prompts."""
+"""What is served: what answers chats, what draws from prompts, and what scores answers."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
+from plait.benchmarks.runs.config import RunConfig
+from plait.benchmarks.runs.experiment import scorer_of
 from plait.generators.base import Kind, StageSpec, WeightsName
 from plait.generators.catalogue import is_custom
 from plait.generators.custom import custom_spec, custom_system
@@ -22,13 +25,22 @@ from plait.pipelines.systems import (
     resolve,
     t2i_spec,
 )
+from plait.scorers.base import Scorer
+from plait.scorers.judging.resolve import is_judge, judge_settings, refuse_mini_lvlm
+from plait.scorers.pairwise.scorer import PairSettings
+
+_FIGURES = "it gives one figure for all answers of a system and no value of a single one"
+_PAIRS = (
+    "it judges an answer beside that of another system, and a request brings one answer"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServedModel:
-    """A system or model behind HTTP."""
+    """A system or model, scorers, or both behind HTTP."""
 
     name: str
+    """Of the system or model; of scorers alone, theirs."""
     weights: WeightsName
     system: System | None = None
     """Answers chats; None for a T2I model."""
@@ -37,14 +49,35 @@ class ServedModel:
     t2i_name: str = ""
     may_leave_images_out: bool = True
     """Whether a client can ask for text alone: a native model cannot be told."""
+    scorers: Mapping[str, Scorer] = field(default_factory=dict)
+    """By name, those that score answers: the scorers that a run of these names has."""
     created: int = field(default_factory=lambda: int(time.time()))
 
     @property
     def stages(self) -> tuple[StageSpec, ...]:
-        """The stages in chain order."""
+        """The stages of the system or model, in chain order."""
         if self.system is not None:
             return self.system.stages
         return () if self.t2i is None else (self.t2i,)
+
+    @property
+    def every_stage(self) -> tuple[StageSpec, ...]:
+        """Those, and the stages of the scorers."""
+        stages = list(self.stages)
+        for scorer in self.scorers.values():
+            stages += scorer.stages
+        return tuple(stages)
+
+    @property
+    def has_model(self) -> bool:
+        """Whether there is a system or model beside the scorers."""
+        return self.system is not None or self.t2i is not None
+
+    @property
+    def title(self) -> str:
+        """What is served, for people."""
+        names = ", ".join(self.scorers)
+        return f"{self.name} with {names}" if self.has_model and names else self.name
 
     @property
     def abilities(self) -> dict[str, tuple[str, ...]]:
@@ -54,7 +87,7 @@ class ServedModel:
             can = (*can, "chat")
         if self.t2i:
             can = (*can, "images")
-        abilities = {self.name: can}
+        abilities = {self.name: can} if can else {}
         if self.t2i:
             abilities.setdefault(self.t2i_name, ("images",))
         return abilities
@@ -95,3 +128,20 @@ def resolve_served(name: str, models: Models) -> ServedModel:
         t2i_name=t2i or "",
         may_leave_images_out=system.lvlm is not None or system.tells_modality,
     )
+
+
+def resolve_scorers(config: RunConfig, models: Models) -> dict[str, Scorer]:
+    """Return the scorers that a config names, by name.
+
+    UsageError for an unknown one, and for one that has no value of a single answer.
+    """
+    scorers = {}
+    for name in config.scorers:
+        if is_judge(name) and issubclass(judge_settings(name), PairSettings):
+            raise UsageError(f"scorer {name!r} cannot be served: {_PAIRS}")
+        refuse_mini_lvlm(name, models.weights)
+        scorer = scorer_of(name, config, models)
+        if scorer.of_sets:
+            raise UsageError(f"scorer {name!r} cannot be served: {_FIGURES}")
+        scorers[name] = scorer
+    return scorers

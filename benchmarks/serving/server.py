@@ -1,4 +1,4 @@
-"""`plait serve`: one system or model behind HTTP, until it is stopped."""
+"""`plait serve`: a system or model, or scorers, behind HTTP, until it is stopped."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ from plait.benchmarks.runs.experiment import models_of, refuse_settings_of_nothi
 from plait.benchmarks.serving.app import make_app
 from plait.benchmarks.serving.engine import ServingEngine
 from plait.benchmarks.serving.gate import ServingLimits
-from plait.benchmarks.serving.served import ServedModel, resolve_served
+from plait.benchmarks.serving.served import (
+    ServedModel,
+    resolve_scorers,
+    resolve_served,
+)
+from plait.benchmarks.tasks.controls import TRUTH
 from plait.cluster.run import handling_signals
 from plait.generators.errors import PlaitError, UsageError
 
@@ -57,16 +62,39 @@ class StoppableServer(uvicorn.Server):
 
 
 def resolve_model(
-    name: str,
+    name: str | None,
     config: Path | None = None,
     flags: Mapping[str, Any] | None = None,
     settings: Sequence[str] = (),
+    scorers: Sequence[str] = (),
 ) -> ServedModel:
-    """Return what is served; UsageError for unknown names, settings, missing weights."""
-    run = load_config(config, {**(flags or {}), "systems": (name,)}, settings)
-    refuse_settings_of_nothing(run)
+    """Return what is served: a system or model, scorers, or both.
+
+    UsageError for unknown names, settings, missing weights, and where nothing is named.
+    """
+    if name is None and not scorers:
+        raise UsageError(
+            "name what is to be served: a system or model, such as anole, or scorers, such "
+            "as --scorer clipscore"
+        )
+    # The ground truth needs no model; a config that names nothing is the quickstart's.
+    given = {**(flags or {}), "systems": (name or TRUTH,)}
+    own = load_config(config, given, settings)
+    asked = {**given, "scorers": tuple(dict.fromkeys(scorers))}
+    run = load_config(config, asked, settings)
+    # A config may have settings of scorers that are not served.
+    every = {"scorers": (*own.scorers, *run.scorers)}
+    refuse_settings_of_nothing(run.model_copy(update=every))
     models = replace(models_of(run), servers={})  # none is started here
-    return available(lambda: resolve_served(name, models), lambda m: m.stages)
+
+    def resolve() -> ServedModel:
+        served = resolve_scorers(run, models) if scorers else {}
+        if name is None:
+            title = ", ".join(served)
+            return ServedModel(name=title, weights=models.weights, scorers=served)
+        return replace(resolve_served(name, models), scorers=served)
+
+    return available(resolve, lambda model: model.every_stage)
 
 
 def serve(
@@ -82,8 +110,9 @@ def serve(
         raise UsageError(f"--api-key-env names {key_variable}, which is not set or empty")
     with _listen(*listen) as listening:
         host, port = listening.getsockname()[:2]
-        url = f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
-        console.print(f"loading {model.name} ...")
+        path = "v1" if model.has_model else "score"
+        url = f"http://{f'[{host}]' if ':' in host else host}:{port}/{path}"
+        console.print(f"loading {model.title} ...")
         if key is None and not ipaddress.ip_address(host).is_loopback:
             console.print(
                 "Warning: other machines can use this server without a key; see "
@@ -93,7 +122,7 @@ def serve(
             model,
             limits,
             on_loaded=lambda seconds: console.print(
-                f"serving {model.name} at {url} (loaded in {seconds:.0f} s)"
+                f"serving {model.title} at {url} (loaded in {seconds:.0f} s)"
             ),
             on_failure=lambda: server.stop(),
         )
@@ -105,7 +134,11 @@ def serve(
 def _listen(host: str, port: int) -> socket.socket:
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family)
+        listening = socket.create_server((host, port), family=family)
+        # A reply's head and body are sent apart: else its body waits for the client to say
+        # that it has the head, which takes 40 ms.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listening
     except OSError as error:
         reason = error.strerror or str(error)
         raise UsageError(f"cannot listen on {host} port {port}: {reason}") from None

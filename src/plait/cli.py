@@ -928,8 +928,10 @@ def fetch(
 @app.command()
 def serve(
     name: Annotated[
-        str, Argument(help="Such as anole, qwen2-vl-7b+sdxl-turbo@outline or sdxl-turbo.")
-    ],
+        str | None,
+        Argument(help="Such as anole, qwen2-vl-7b+sdxl-turbo@outline or sdxl-turbo."),
+    ] = None,
+    scorer: Scorers = None,
     config: Annotated[
         Path | None, Option(help="TOML file with settings of models.")
     ] = None,
@@ -958,9 +960,9 @@ def serve(
         int, Option(min=1, help="Largest request in MiB; larger ones get status 413.")
     ] = 64,
 ) -> int:
-    """Serve a system or model over HTTP, in OpenAI's formats.
+    """Serve a system or model over HTTP, in OpenAI's formats, and scorers at /score.
 
-    One model in one process, on this machine. Ctrl-C stops it.
+    Either may be left out. One process, on this machine. Ctrl-C stops it.
     """
     require_extra("serve", "plait serve")
     from plait.benchmarks.serving import gate, server
@@ -971,7 +973,8 @@ def serve(
         batch_wait_s=batch_wait / 1000,
         body_bytes=max_body * 2**20,
     )
-    model = server.resolve_model(name, config, {"weights": weights}, set_ or ())
+    flags = {"weights": weights}
+    model = server.resolve_model(name, config, flags, set_ or (), scorer or ())
     return server.serve(model, limits, _console(), (host, port), api_key_env)
 
 

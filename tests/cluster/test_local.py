@@ -11,7 +11,7 @@ import pytest
 import stages
 from trial import LIGHT, as_asked, painter, writer
 
-from plait.cluster.local import STOPPING, LocalEngine, LocalStages
+from plait.cluster.local import HIGHEST_PRIORITY, STOPPING, LocalEngine, LocalStages
 from plait.cluster.walks import drive
 from plait.generators.base import Failure, Fault, Job, Outcome, Result, Walk
 from plait.generators.document import Document, ImageRequest, Query, Request, Text, Turn
@@ -51,14 +51,14 @@ class Live:
 
         return stage
 
-    def add(self, name: str, asked: Walk[Any]) -> Any:
+    def add(self, name: str, asked: Walk[Any], priority: int = 0) -> Any:
         def end(outcome: Outcome[Any]) -> None:
             with self._changed:
                 assert name not in self.ended, "a walk ends once"
                 self.ended[name] = outcome
                 self._changed.notify_all()
 
-        return self.engine.add(asked, end)
+        return self.engine.add(asked, end, priority)
 
     def wait(self, count: int) -> dict[str, Outcome[Any]]:
         with self._changed:
@@ -138,6 +138,19 @@ def test_the_oldest_walk_is_not_overtaken(live: Live) -> None:
     live.open.set()
     assert list(live.wait(3)) == ["0", "1", "2"]
     assert [name for name, _ in live.batches] == ["writer", "painter0"] * 3
+
+
+def test_a_walk_with_a_higher_priority_is_not_held_up(live: Live) -> None:
+    """Nor are its images, by drafts of other walks; what has begun is not interrupted."""
+    slow = replace(LIGHT, batch_size=1)
+    system = System(name="trial", draft=writer(slow), render=painter(placement=slow))
+    live.add("first", walk(system, "first"))
+    assert live.begun.wait(60)
+    priorities = {"late": -1, "usual": 0, "again": 0, "soon": HIGHEST_PRIORITY, "sooner": 7}
+    for name, priority in priorities.items():
+        live.add(name, walk(system, name), priority)
+    live.open.set()
+    assert list(live.wait(6)) == ["soon", "sooner", "first", "usual", "again", "late"]
 
 
 @pytest.mark.parametrize("begun", [False, True])

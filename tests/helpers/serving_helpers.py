@@ -21,7 +21,7 @@ from trial import LIGHT, painter, writer
 from plait.benchmarks.serving.engine import ServingEngine
 from plait.benchmarks.serving.gate import ServingLimits
 from plait.benchmarks.serving.served import ServedModel
-from plait.benchmarks.serving.server import StoppableServer
+from plait.benchmarks.serving.server import StoppableServer, resolve_model
 from plait.cluster.local import LocalEngine
 from plait.generators.base import Placement
 from plait.generators.document import Image
@@ -163,3 +163,14 @@ def user(*content: Any) -> dict[str, Any]:
         for c in content
     ]
     return {"role": "user", "content": parts}
+
+
+def scorers_model(*names: str, **flags: Any) -> ServedModel:
+    """Scorers alone, by the names that `plait serve --scorer` has for them."""
+    return resolve_model(None, flags={"weights": "tiny", **flags}, scorers=names)
+
+
+def content_parts(*content: Any) -> list[dict[str, Any]]:
+    """Texts and images as parts of a request."""
+    parts: list[dict[str, Any]] = user(*content)["content"]
+    return parts

@@ -23,6 +23,7 @@ from plait.benchmarks.speed.scripts import (
     large_index,
     many_gpus,
     orchestration,
+    score_service,
     series,
     small_jobs,
 )
@@ -44,9 +45,37 @@ def rows_of(path):
 
 
 def test_other_files_are_refused_before_measuring():
-    for script in (engine_cost, large_index, many_gpus, orchestration, small_jobs):
+    scripts = (engine_cost, large_index, many_gpus, orchestration, small_jobs)
+    for script in (*scripts, score_service):
         with pytest.raises(UsageError, match=r"'x\.csv' must end in \.json or \.md"):
             script.main(["--out", "x.csv"])
+
+
+def test_scores_over_http_are_those_of_the_loop(tmp_path, monkeypatch):
+    monkeypatch.setattr(score_service, "CLIENTS", (1, 4))
+    out = tmp_path / "service.json"
+    words = ["--items", "24", "--rounds", "1", "--scorer", "instant", "--out", str(out)]
+    score_service.main(words)
+    rows = {row["how"]: row for row in json.loads(out.read_text())["rows"]}
+    assert list(rows) == ["loop", "1 client", "4 clients", "1 client, 64 items a request"]
+    assert rows["loop"]["items a batch"] == "-"
+    for how, row in rows.items():
+        assert float(row["items/s"].replace(",", "")) > 0
+        assert float(row["p50 ms"]) > 0
+        assert row["p99 ms"] == "-", "too few requests"
+        assert how == "loop" or 1 <= float(row["items a batch"]) <= 8
+    assert rows["1 client"]["items a batch"] == "1.0"
+
+
+def test_other_values_than_those_of_the_loop_are_an_error():
+    for values in ([1.0, 2.1], [1.0, None]):
+        with pytest.raises(RuntimeError, match="item 1 has the value"):
+            score_service._check("x", "4 clients", [1.0, 2.0], values)
+    rounds = [score_service.Taken([1.0] * 4, seconds, [0.1]) for seconds in (4, 1, 2)]
+    assert score_service.median_of(rounds).rate == 2
+    many = score_service.Taken([1.0] * 200, 10.0, [i / 1000 for i in range(101)], 3.0)
+    row = score_service.row_of("x", "4 clients", many, rounds[0])
+    assert row[2:] == ["20", "20.00", "50.0", "99.0", "3.0"]
 
 
 @pytest.mark.ray
