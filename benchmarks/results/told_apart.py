@@ -117,6 +117,14 @@ def told_apart(board: Board) -> list[ToldApart]:
     return found
 
 
+def by_text(told: Iterable[ToldApart]) -> dict[str, list[ToldApart]]:
+    """Return by sentence the scorers of which it is said, in their order."""
+    groups: dict[str, list[ToldApart]] = {}
+    for one in told:
+        groups.setdefault(one.text, []).append(one)
+    return groups
+
+
 def _systems_in_order(board: Board, scorer: Scorer) -> list[str]:
     """Return the systems with a mean by a scorer, the best first, without references."""
     rows = leaderboard(board)
