@@ -1,7 +1,7 @@
 """Which systems a scorer tells apart, in words, for the first screen of the page.
 
-    for one in told_apart(board):
-        print(one.scorer, one.text)
+for one in told_apart(board):
+    print(one.scorer, one.text)
 """
 
 from __future__ import annotations

@@ -416,9 +416,7 @@ ANSWERED = [".outcomes", "#next", ".card h2", ".answer h3", ".answer img"]
 @pytest.mark.parametrize(
     ("width", "height", "shown"), [(1400, 900, FIRST + ANSWERED), (390, 844, FIRST)]
 )
-def test_the_first_screen_answers_the_first_questions(
-    chromium, wide, width, height, shown
-):
+def test_the_first_screen_answers_the_first_questions(chromium, wide, width, height, shown):
     chromium.screen(width, height, phone=width < 400)
     opened(chromium, wide)
     chromium.wait("document.querySelector('.answer img')?.naturalWidth")
