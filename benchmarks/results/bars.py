@@ -31,11 +31,12 @@ class BarAxis:
         """Return the axis of some intervals on a scale; None for no interval.
 
         It covers every interval. Where the scale has ends and the intervals take up more
-        than a third of it (`WHOLE`), or are a single point, it is the whole scale. Elsewhere
-        it goes from the lowest to the highest end of an interval, and further, by the same
-        on both sides, until `tie` is at most half of it (`MOST_TIED`): the largest distance
-        between two values that cannot be told apart. It never goes beyond the scale, and
-        its ends are rounded outward to two digits of its width, or as numbers are printed.
+        than a third of it (`WHOLE`), or are a single point, it is the whole scale.
+        Elsewhere it goes from the lowest to the highest end of an interval, and further, by
+        the same on both sides, until `tie` is at most half of it (`MOST_TIED`): the largest
+        distance between two values that cannot be told apart. It never goes beyond the
+        scale. Its ends are rounded outward to two digits of its width, or to as many digits
+        as numbers are printed with.
         """
         if not spans:
             return None

@@ -655,6 +655,7 @@ def test_nothing_on_a_phone_scrolls_sideways_and_filters_unfold(chromium, wide):
     assert "fixed weights" in chromium.run(f"return getComputedStyle({label}).content")
     choices = "return getComputedStyle(document.querySelector('#choices')).display"
     assert chromium.run(choices) == "none"
+    chromium.run("scrollTo(0, 0)")
     chromium.click("#more")
     chromium.choose("#category", PBL)
     chromium.wait("matches.length === 3")
