@@ -70,6 +70,8 @@ class ContactSheet:
     """Whose scores stand below the images; empty for none."""
     columns: Sequence[str]
     queries: Sequence[SheetQuery]
+    repeats: int = 1
+    """Of each answer: images are of repeat 1, scores are means over all."""
 
     @property
     def cells(self) -> list[SheetCell]:
@@ -84,6 +86,14 @@ class ContactSheet:
         """All images by digest."""
         images = chain.from_iterable(cell.images for cell in self.cells)
         return {image.digest: image for image in images}
+
+    @property
+    def about_repeats(self) -> str:
+        """Which repeat the images are of, to follow a category; empty without repeats."""
+        if self.repeats == 1:
+            return ""
+        scores = f", mean score of {self.repeats}" if self.scorer else ""
+        return f"; images of repeat 1{scores}"
 
     @cached_property
     def margin(self) -> int:
@@ -181,7 +191,7 @@ def sheet_of_systems(
         row = [cell(key, name, value) for name, value in pairs]
         text = answers.texts.get(key, "")
         shown.append(SheetQuery(key, category[key], text, {"": row}))
-    return ContactSheet(scorer.name if scorer else "", systems, shown)
+    return ContactSheet(scorer.name if scorer else "", systems, shown, board.rounds)
 
 
 def queries_with_images(board: Board, systems: Sequence[str]) -> set[str]:
@@ -234,7 +244,8 @@ def draw_sheet(sheet: ContactSheet, read: Read) -> Pillow.Image:
 
     y = 0
     for query in sheet.queries:
-        write(_GAP, y, f"{query.key} ({query.category}): {query.text}", width - 2 * _GAP)
+        about = f"{query.key} ({query.category}{sheet.about_repeats}): {query.text}"
+        write(_GAP, y, about, width - 2 * _GAP)
         for i, name in enumerate(sheet.columns):
             x = sheet.margin + i * column
             write(x, y + _LINE, name, column - _GAP, "dimgrey")

@@ -27,7 +27,8 @@ INK, MUTED, LINE, ACCENT, SURFACE, FAILED, SKIPPED, UNSCORED = _COLOURS.values()
 """Colours to draw with; each stands for one of the page, which differs by its theme."""
 _STYLE = Path(__file__).parent / "report" / "template" / "figures.mplstyle"
 _NARROW = 560
-"""On narrower screens a figure scrolls sideways, so that its text stays legible."""
+"""On narrower screens a figure scrolls sideways, so that its text stays legible; on a phone
+it is as wide as the screen, where two fingers enlarge it."""
 
 
 def draw(

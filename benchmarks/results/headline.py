@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -12,12 +12,14 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from plait.benchmarks.results.bars import BarAxis
 from plait.benchmarks.results.board import Board
 from plait.benchmarks.results.comparisons import about_correction, comparisons, tied_with
 from plait.benchmarks.results.leaderboard import (
     AVERAGES,
     COUNTS,
     HEADINGS,
+    LeaderboardRow,
     headline,
     leaderboard,
     placing,
@@ -81,6 +83,7 @@ def _column(board: Board, scorer: Scorer) -> tuple[TableColumn, list[TableCell]]
     average = headline(rows, scorer.name)
     means = {row["system"]: row["scores"][scorer.name][average] for row in rows}
     tied = _ties(board, scorer)
+    ranks = _rank_ranges(rows, scorer)
     sizes = {mean["n"] for mean in means.values()}
     form = NumberForm.of(scorer.scale)
     k = board.scorers.index(scorer)
@@ -89,16 +92,24 @@ def _column(board: Board, scorer: Scorer) -> tuple[TableColumn, list[TableCell]]
         # A figure of a set has no answers that are worse than others.
         worst = f"#order=worst&scorer={k}&system={place[name]}"
         link = "" if scorer.of_sets else worst
-        cell = TableCell.of(estimate_of(mean), form, tied=name in tied, link=link)
+        cell = TableCell.of(
+            estimate_of(mean),
+            form,
+            tied=name in tied,
+            link=link,
+            rank=_rank_text(ranks[name]) if len(ranks) > 1 and name in ranks else "",
+        )
         if len(sizes) > 1:
             cell = replace(cell, detail=f"{cell.detail}\nn={mean['n']:,}".strip())
         cells.append(replace(cell, value=None) if is_reference(name) else cell)
     same = f", n={min(sizes):,}" if len(sizes) == 1 else ""
+    spans = [cell.span for cell in cells if cell.span]
+    values = {n: mean["mean"] for n, mean in means.items() if mean["mean"] is not None}
     column = TableColumn(
         scorer.name,
         scorer.direction,
         numeric=True,
-        bars=True,
+        bars=BarAxis.of(spans, scorer.scale, _widest_tie(board, scorer, values)),
         link=f"#section-scorer-{k}",
         detail=f"({scale_text(scorer.scale, scorer.direction)}){same}",
     )
@@ -120,6 +131,37 @@ def _ties(board: Board, scorer: Scorer) -> set[str]:
     best = min(known, key=place)["system"]
     scored = {row["system"] for row in known}
     return scored & tied_with(best, comparisons(board)[scorer.name])
+
+
+def _rank_ranges(
+    rows: Sequence[LeaderboardRow], scorer: Scorer
+) -> dict[str, tuple[int, int]]:
+    """Return the best and worst rank by system, of those that have one."""
+    ranges = {}
+    for row in rows:
+        if rank_of_row := row["scores"][scorer.name].get("rank"):
+            low, high = rank_of_row["range95"]
+            ranges[row["system"]] = low, high
+    return ranges
+
+
+def _rank_text(ends: tuple[int, int]) -> str:
+    low, high = ends
+    return f"rank {low}" if low == high else f"rank {low}-{high}"
+
+
+def _widest_tie(board: Board, scorer: Scorer, values: Mapping[str, float]) -> float:
+    """Return the largest distance of two values that cannot be told apart; 0 for none.
+
+    Figures of sets are not compared, so that no two of them are told apart.
+    """
+    if scorer.of_sets:
+        return max(values.values(), default=0.0) - min(values.values(), default=0.0)
+    widest = 0.0
+    for one in comparisons(board)[scorer.name]:
+        if one.better is None and one.a in values and one.b in values:
+            widest = max(widest, abs(values[one.a] - values[one.b]))
+    return widest
 
 
 def outcome_texts(board: Board) -> dict[str, str]:

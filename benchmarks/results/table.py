@@ -30,6 +30,7 @@ from rich.table import Table
 from rich.text import Text
 
 from plait.benchmarks.plain_console import text_console
+from plait.benchmarks.results.bars import BarAxis, Span
 from plait.benchmarks.results.numbers import NumberForm
 from plait.generators.visible import visible
 from plait.scorers.base import Direction
@@ -83,8 +84,10 @@ class TableCell:
     """On the page, underlined."""
     tied: bool = False
     """Not shown to be worse than the best of the column."""
-    span: tuple[float, float, float] | None = None
+    span: Span | None = None
     """Lower end, value and upper end; on the page, a bar where the column has `bars`."""
+    rank: str = ""
+    """On the page, shown smaller below the text."""
     link: str = ""
     """On the page, where the text leads to."""
 
@@ -116,8 +119,8 @@ class TableColumn:
     """Which values are better; None where no value is marked."""
     numeric: bool | None = None
     """Aligned to the right; None decides by the cells."""
-    bars: bool = False
-    """On the page and in notebooks, intervals are bars on a common axis."""
+    bars: BarAxis | None = None
+    """On the page and in notebooks, intervals are bars on this axis."""
     link: str = ""
     """On the page, where the heading leads to."""
     detail: str = ""
@@ -177,18 +180,17 @@ class ResultTable:
 
     @property
     def bars(self) -> dict[tuple[int, int], list[float]]:
-        """Spans by (row, column), in percent of the column's own axis."""
+        """Ends and value of intervals by (row, column), in percent of the column's axis.
+
+        `BarAxis.of` says how far an axis goes.
+        """
         found: dict[tuple[int, int], list[float]] = {}
         for j, column in enumerate(self.columns):
-            if not column.bars:
+            if column.bars is None:
                 continue
-            spans = {i: row[j].span for i, row in enumerate(self.rows)}
-            known = {i: span for i, span in spans.items() if span}
-            low = min((span[0] for span in known.values()), default=0.0)
-            width = max((span[2] for span in known.values()), default=0.0) - low
-            for i, span in known.items():
-                places = [100 * (x - low) / width if width else 50.0 for x in span]
-                found[i, j] = [round(place, 1) for place in places]
+            for i, row in enumerate(self.rows):
+                if span := row[j].span:
+                    found[i, j] = column.bars.places(span)
         return found
 
     @property

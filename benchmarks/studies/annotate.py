@@ -282,8 +282,10 @@ def _form(name: str) -> dict[str, Any]:
             "2": "equally good or equally bad",
             "3": "the right one",
         }
-        asked = [_question("vote", "Which answer is better?", keys)]
-        return {"task": "", "questions": asked}
+        vote = _question("vote", "Which answer is better?", keys)
+        # Where the screen has no room for two answers side by side.
+        vote["stacked"] = {"1": "the upper one", "3": "the lower one"}
+        return {"task": "", "questions": [vote]}
     if name == _WHOLE:
         keys = {str(n): str(n) for n in range(TOP + 1)}
         about = f"How good is the answer, from 0 (useless) to {TOP} (excellent)?"

@@ -70,7 +70,7 @@ def sheet_of(
                 images = answers.images.get((key, system.name), ())
                 rows[lvlm].append(SheetCell(score, images))
         queries.append(SheetQuery(key, category, answers.texts.get(key, ""), rows))
-    return ContactSheet(scores.scorer.name, matrix.t2is, queries)
+    return ContactSheet(scores.scorer.name, matrix.t2is, queries, board.rounds)
 
 
 Written = Mapping[str, tuple[str, int, int] | tuple[None, str]]

@@ -10,6 +10,7 @@ import hashlib
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from plait.benchmarks.results.board import Board, outcome_of, score_value, weights_of
@@ -27,18 +28,18 @@ _LARGEST = 2**53 - 1
 
 @dataclass(frozen=True, slots=True)
 class ReportEntry:
-    """One query (and repeat) with the answer of each system, in the board's order."""
+    """One query with the answers of each system, in the board's order."""
 
     anchor: str
     query: Query | Malformed
-    repeat: int
-    answers: tuple[Evaluation | None, ...]
+    answers: tuple[tuple[Evaluation | None, ...], ...]
+    """By system one for each repeat; None where it is not made yet."""
 
     def images(self) -> Iterator[Image]:
         """Yield every image that is shown with the query, in the order of the page."""
         if isinstance(self.query, Query):
             yield from self.query.images
-        for answer in self.answers:
+        for answer in chain.from_iterable(self.answers):
             if answer is not None and isinstance(answer.document, Result):
                 yield from answer.document.value.images
 
@@ -55,17 +56,21 @@ def keys_shown(keys: Collection[str], limit: int | None) -> list[str]:
 def entries_of(board: Board, keys: Collection[str]) -> list[ReportEntry]:
     """Return the entries of some queries in the order of their first answer."""
     column = {s.name: i for i, s in enumerate(board.systems)}
-    rows: dict[tuple[str, int], list[Evaluation | None]] = {}
+    found: dict[str, dict[tuple[int, int], Evaluation]] = {}
     queries: dict[str, Query | Malformed] = {}
+    repeats: dict[str, int] = {}
     for e in board.reading(keys):
+        key = key_of(e.sample)
+        repeats[key] = max(repeats.get(key, 0), e.repeat + 1)
         if e.complete:
-            key = key_of(e.sample)
             queries.setdefault(key, e.sample)
-            rows.setdefault((key, e.repeat), [None] * len(column))[column[e.system]] = e
+            found.setdefault(key, {})[column[e.system], e.repeat] = e
     entries = []
-    for (key, repeat), answers in rows.items():
-        anchor = f"{key}~{repeat + 1}" if repeat else key
-        entries.append(ReportEntry(anchor, queries[key], repeat, tuple(answers)))
+    for key, made in found.items():
+        answers = []
+        for i in range(len(column)):
+            answers.append(tuple(made.get((i, repeat)) for repeat in range(repeats[key])))
+        entries.append(ReportEntry(key, queries[key], tuple(answers)))
     return entries
 
 
@@ -81,10 +86,11 @@ def index_of(board: Board, entries: Sequence[ReportEntry]) -> dict[str, Any]:
     for entry in entries:
         category = categories.index(entry.query.category)
         field = fields.index(entry.query.field)
-        cells = [_cell(board, answer, places) for answer in entry.answers]
+        cells = []
+        for of_system in entry.answers:
+            cells.append([_cell(board, answer, places) for answer in of_system])
         rows.append([entry.anchor, category, field, cells])
     return {
-        "repeats": board.rounds,
         "systems": [
             {"name": s.name, "weights": weights_of(s), "reference": is_reference(s.name)}
             for s in board.systems
@@ -137,8 +143,10 @@ def _cell(
 def row_of(board: Board, entry: ReportEntry, numbers: Mapping[str, int]) -> dict[str, Any]:
     """Return the text of an entry, images as their numbers, which `numbers` has."""
     query = entry.query
-    answers = [_answer(board, answer, numbers) for answer in entry.answers]
-    full: dict[str, Any] = {"repeat": entry.repeat, "answers": answers}
+    answers = []
+    for of_system in entry.answers:
+        answers.append([_answer(board, answer, numbers) for answer in of_system])
+    full: dict[str, Any] = {"answers": answers}
     if isinstance(query, Malformed):
         return full | {"turns": [], "malformed": query.reason}
     full["turns"] = [[t.role, segments_of(t.content, numbers)] for t in query.turns]

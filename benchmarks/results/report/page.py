@@ -39,6 +39,7 @@ from plait.benchmarks.results.report.entries import (
 from plait.benchmarks.results.report.images import PACK, Progress, Read, pack_images
 from plait.benchmarks.results.table import ResultTable, environment
 from plait.benchmarks.results.timeline import timeline_of
+from plait.benchmarks.results.told_apart import by_text, told_apart
 from plait.cluster.tracing.summary import TRACE
 from plait.generators.buckets import AnyPath
 from plait.generators.document import Image
@@ -132,6 +133,7 @@ def _page(
             name=root.resolve().name,
             tables=tables,
             main=headline_table(board),
+            told_apart=by_text(told_apart(board)),
             outcomes=outcome_texts(board),
             groups=[*enumerate(outcome_groups(board).values())],
             reasons=tables.outcomes_table(board),

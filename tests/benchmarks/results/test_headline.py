@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import numpy as np
 import pytest
 from report_helpers import Judge, board_of
 
@@ -38,13 +39,42 @@ def test_the_best_and_its_ties_are_marked_and_the_ground_truth_is_neither():
 def test_intervals_are_bars_on_the_axis_of_their_column():
     scores = {"a": [6, 6, 6, 6, 6, 6, 6, 5, 4, 0], "b": [1, 2, 3, 4, 5] * 2}
     table = headline_table(board_of(scores))
-    spans = [row[1].span for row in table.rows]
-    low, high = min(span[0] for span in spans), max(span[2] for span in spans)
+    # They take up more than a third of the scale, so that all of it is the axis.
+    assert (table.columns[1].bars.low, table.columns[1].bars.high) == (0, 6)
     for (i, j), places in table.bars.items():
-        expected = [100 * (x - low) / (high - low) for x in table.rows[i][j].span]
+        expected = [100 * x / 6 for x in table.rows[i][j].span]
         assert places == pytest.approx(expected, abs=0.06)
     assert table.html.count("<svg") == 2
     assert "<a" not in table.html, "a notebook has no page to lead to"
+
+
+def test_values_that_are_not_told_apart_are_not_at_opposite_ends():
+    rng = np.random.default_rng(0)
+    steady = rng.normal(50, 1, 40)
+    scores = {
+        "a": [*steady],
+        "b": [*(steady + rng.normal(0.1, 1, 40))],
+        "c": [*(steady + rng.normal(-0.1, 1, 40))],
+    }
+    scorer = Judge(scale="0-100")
+    table = headline_table(board_of(scores, scorers=(scorer,), categories={}))
+    places = [table.bars[i, 1] for i in range(3)]
+    assert all(0 <= low <= value <= high <= 100 for low, value, high in places)
+    values = [value for _, value, _ in places]
+    assert max(values) - min(values) <= 50
+    # By the spread of the means alone the best and the worst would be 100% apart.
+    assert max(values) - min(values) > 5
+    bars = table.columns[1].bars
+    assert 0 < bars.low < bars.high < 100
+
+
+def test_ranks_are_ranges_of_the_systems_that_have_one():
+    high, low = [5, 6, 5, 6, 5, 6, 5, 6], [1, 2, 0, 3, 2, 1, 0, 1]
+    made = board_of({"gt": [6] * 8, "a": high, "b": [*reversed(high)], "low": low})
+    ranks = {row[0].text: row[1].rank for row in headline_table(made).rows}
+    assert ranks == {"a": "rank 1-2", "b": "rank 1-2", "low": "rank 3", "gt": ""}
+    alone = headline_table(board_of({"a": high, "gt": [6] * 8}))
+    assert [row[1].rank for row in alone.rows] == ["", ""]
 
 
 def test_a_scorer_without_scores_has_no_column():

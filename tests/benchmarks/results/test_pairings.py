@@ -30,6 +30,7 @@ from report_helpers import stage as named_stage
 from report_helpers import system as named_system
 from scipy.stats import spearmanr
 
+from plait.benchmarks.results.contact_sheet import sheet_of_systems
 from plait.benchmarks.results.costs import DocumentCost, RecordCost, amounts_of
 from plait.benchmarks.results.leaderboard import write_leaderboard
 from plait.benchmarks.results.page_files import FolderFiles
@@ -305,6 +306,24 @@ def test_the_contact_sheet_holds_the_queries_on_which_pairings_differ_most():
     few = sheet_of(made, pairings(made), ["Q-0000", "Q-0007"])
     assert [q.key for q in few.queries] == ["Q-0000"]
     assert sheet_of(made, pairings(made), ["Q-0007"]) is None
+
+
+@pytest.mark.parametrize("scorer", [None, Judge()])
+def test_a_sheet_of_repeats_says_which_one_its_images_are_of(scorer):
+    found = []
+    for repeat, score in enumerate((2, 4)):
+        for name in ("a", "b"):
+            drawn = answer(picture(repeat))
+            own = evaluation(name, sample(0), score, repeat=repeat, document=drawn)
+            found.append(own)
+    sheet = sheet_of_systems(board(found, repeats=2), ["a", "b"], 1, scorer)
+    assert sheet.repeats == 2
+    assert [*sheet.images] == [picture(0).digest]
+    assert [cell.score for cell in sheet.cells] == ["3.00" if scorer else ""] * 2
+    assert "repeat 1" in sheet.about_repeats
+    assert ("mean score of 2" in sheet.about_repeats) == bool(scorer)
+    once = sheet_of_systems(board(found[:2]), ["a", "b"], 1, scorer)
+    assert (once.repeats, once.about_repeats) == (1, "")
 
 
 def test_images_of_a_system_outside_the_matrix_bring_no_query_onto_its_sheet():

@@ -94,7 +94,7 @@ def test_index_and_rows_say_what_every_system_answered(tmp_path):
     index, (row,) = data_of(tmp_path)
     ((*about, cells),) = index["entries"]
     assert about == ["Q-0000", 0, 0]
-    (value,), failed, (unscored,), skipped, missing = cells
+    (value,), failed, (unscored,), skipped, missing = (only for (only,) in cells)
     lost = [index["outcomes"][int(i)] for i in (failed, unscored, skipped, missing)]
     assert value == 4.0
     assert lost[:3] == [
@@ -106,15 +106,16 @@ def test_index_and_rows_say_what_every_system_answered(tmp_path):
     assert [s["name"] for s in index["systems"]] == list("abcde")
     scorer = {"name": "judge", "scale": "0-6", "decimals": 2, "lower": False}
     assert index["scorers"] == [scorer]
-    text, number = row["answers"][0]["segments"]
+    answers = [only for (only,) in row["answers"]]
+    text, number = answers[0]["segments"]
     url, width, height = images_of(tmp_path)[number]
     assert (text, width, height) == ("x", 64, 64)
     # A small PNG is kept as it is, pixel by pixel.
     assert (pixels(url) == pixels(one.read())).all()
-    assert row["answers"][0]["scores"] == [{"parts": {"why": "good"}}]
-    assert row["answers"][1] == {"reason": "broke", "fault": "timeout"}
-    assert row["answers"][2]["scores"] == [{"reason": "unreadable"}]
-    assert row["answers"][3:] == [{"reason": "no", "notes": noted}, None]
+    assert answers[0]["scores"] == [{"parts": {"why": "good"}}]
+    assert answers[1] == {"reason": "broke", "fault": "timeout"}
+    assert answers[2]["scores"] == [{"reason": "unreadable"}]
+    assert answers[3:] == [{"reason": "no", "notes": noted}, None]
     assert row["turns"][0][1][0] == "What happens in scene 0?"
     assert row["truth"][0] == "The truth is told."
 
@@ -131,7 +132,7 @@ def test_hostile_text_stays_data_and_nothing_is_fetched(tmp_path):
         for i, text in enumerate(HOSTILE)
     ]
     html = write(board(found, selection=HOSTILE[1]), tmp_path).read_text()
-    assert data_of(tmp_path)[1][0]["answers"][0]["segments"] == list(HOSTILE)
+    assert data_of(tmp_path)[1][0]["answers"][0][0]["segments"] == list(HOSTILE)
     assert html.count("<script") == html.count("</script>") == 1
     assert "<img" not in html
     assert "&lt;script&gt;alert(1)" in html
@@ -196,7 +197,7 @@ def test_the_same_part_of_large_runs_is_shown_and_all_when_asked(tmp_path):
     page = write(made, tmp_path, queries="all").read_text()
     index, rows = data_of(tmp_path)
     assert [e[0] for e in index["entries"]] == [f"Q-{i:04d}" for i in range(203)]
-    assert rows[202]["answers"][0]["segments"] == ["Word 202."]
+    assert rows[202]["answers"][0][0]["segments"] == ["Word 202."]
     assert len(list((tmp_path / "report").glob("data-*.js"))) == 11
     assert "queries are shown" not in page
 
@@ -209,7 +210,7 @@ def test_an_image_is_kept_once_and_no_larger_than_it_is_shown(tmp_path):
     said = answer(large, "again", large)
     found = [evaluation(n, sample(i), 1, document=said) for i in (0, 1) for n in "ab"]
     write(board(found), tmp_path)
-    numbers = [a["segments"][::2] for r in data_of(tmp_path)[1] for a in r["answers"]]
+    numbers = [a["segments"][::2] for r in data_of(tmp_path)[1] for (a,) in r["answers"]]
     assert {n for own in numbers for n in own} == {2}
     sizes = [size for _, *size in images_of(tmp_path)]
     assert sizes == [[64, 64], [64, 64], [512, 384], [64, 64], [64, 64]]
@@ -218,7 +219,10 @@ def test_an_image_is_kept_once_and_no_larger_than_it_is_shown(tmp_path):
 def test_any_format_is_shown_in_one_that_browsers_know(tmp_path):
     made = [picture(5, form=form) for form in ("TIFF", "BMP", "JPEG", "WEBP", "GIF")]
     write(board([evaluation("a", sample(9), 1, document=answer(*made))]), tmp_path)
-    numbers, shown = data_of(tmp_path)[1][0]["answers"][0]["segments"], images_of(tmp_path)
+    numbers, shown = (
+        data_of(tmp_path)[1][0]["answers"][0][0]["segments"],
+        images_of(tmp_path),
+    )
     for one, number in zip(made, numbers, strict=True):
         url, *size = shown[number]
         assert size == [64, 64]
@@ -240,7 +244,7 @@ def test_images_that_cannot_be_read_are_named_and_tried_again(tmp_path):
     for _ in range(2):
         write_report(made, tmp_path, {}, read)
     (row,), shown = data_of(tmp_path)[1], images_of(tmp_path)
-    gone, unreadable, fine = (shown[n] for n in row["answers"][0]["segments"])
+    gone, unreadable, fine = (shown[n] for n in row["answers"][0][0]["segments"])
     assert gone == [None, "cannot be read: gone.png"]
     assert unreadable[0] is None
     assert fine[0]
@@ -323,17 +327,43 @@ def test_a_run_without_answers_or_facts_has_a_page(tmp_path):
     assert facts_of({"git": None, "data": "x"}) == {"data": "x"}
 
 
-def test_malformed_rows_and_repeats_have_addresses_and_odd_values_a_text():
+def test_malformed_rows_have_addresses_and_odd_values_a_text():
     broken = Malformed(id="Q-0000", row=3, reason="row 3: duplicate id")
-    found = [evaluation("a", sample(0), 1, repeat=r) for r in (0, 1)]
+    found = [evaluation("a", sample(0), 1)]
     found.append(evaluation("a", broken, None, document=Failure(broken.reason)))
     entries = entries_of(made := board(found), made.keys)
-    assert [e.anchor for e in entries] == ["Q-0000", "Q-0000~2", "Q-0000 (row 3)"]
+    assert [e.anchor for e in entries] == ["Q-0000", "Q-0000 (row 3)"]
     odd = {1: (1.5, None, True), "x": float("inf"), "p": Path("a")}
     assert plain(odd) == {"1": [1.5, None, True], "x": "inf", "p": "a"}
     # JavaScript would show 2809229582395504000.
     seeds = {"seed": 2809229582395504207, "other": 2**53 - 1}
     assert plain(seeds) == {"seed": "2809229582395504207", "other": 2**53 - 1}
+
+
+def test_a_query_is_one_entry_with_all_repeats_of_each_system(tmp_path):
+    found = [
+        evaluation("a", sample(0), 1, repeat=0, document=answer("first", picture(7))),
+        evaluation("a", sample(0), 3, repeat=1, document=answer("second", picture(8))),
+        evaluation("b", sample(0), Unscored("unread"), repeat=0),
+        evaluation("b", sample(0), None, repeat=1, document=Failure("no", Fault.ERROR)),
+        # A query with one repeat of one system, which is not made yet of the other.
+        evaluation("a", sample(1), 5, repeat=0),
+    ]
+    made = board(found, repeats=2)
+    one, other = entries_of(made, made.keys)
+    assert [e.repeat for own in one.answers for e in own if e] == [0, 1, 0, 1]
+    assert [[e is not None for e in own] for own in other.answers] == [[True], [False]]
+    drawn = [image.digest for image in one.images()]
+    assert {picture(7).digest, picture(8).digest} <= set(drawn)
+    write(made, tmp_path)
+    index, rows = data_of(tmp_path)
+    assert [entry[0] for entry in index["entries"]] == ["Q-0000", "Q-0001"]
+    of_a, ((unread,), failed) = index["entries"][0][3]
+    assert of_a == [[1.0], [3.0]]
+    assert index["outcomes"][int(unread)] == ["unscored", 0, "unread"]
+    assert index["outcomes"][int(failed)] == ["failed", None, "error: no"]
+    texts = [own["segments"][0] for own in rows[0]["answers"][0]]
+    assert texts == ["first", "second"]
 
 
 @pytest.mark.parametrize(

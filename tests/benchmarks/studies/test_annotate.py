@@ -293,6 +293,16 @@ def test_pairs_in_random_sides(root: Path, tmp_path: Path, chromium: Browser) ->
     key = made(root, folder, "--pairs", "--items", "9", "--repeated", "2")
     ann = Rater(chromium, folder / "page" / "index.html", "ann", key)
     ann.come()
+    ann.shown()
+    for width, names in ((1400, ["Left", "Right"]), (390, ["Above", "Below"])):
+        chromium.screen(width, 844, phone=width < 400)
+        heads = "return [...document.querySelectorAll('.shown h3')].map((n) => n.innerText)"
+        assert chromium.run(heads) == names
+    words = chromium.run("return document.querySelector('.choices').innerText")
+    assert ("upper" in words, "left" in words) == (True, False)
+    tops = "[...document.querySelectorAll('.shown')].map((n) => n.getBoundingClientRect())"
+    assert chromium.run(f"const [a, b] = {tops}; return a.bottom <= b.top")
+    chromium.screen(1400, 1000)
     for _ in range(9):
         ann.answer()
     ann.shown()

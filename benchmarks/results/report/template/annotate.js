@@ -166,7 +166,7 @@ async function drawItem(item, swapped) {
     [el("h3", {}, role === "user" ? "Query" : role), await placed(segments)]));
   const truth = item.truth ? [el("h3", {}, "Correct answer"), await placed(item.truth)] : [];
   const sides = swapped ? [...item.answers].reverse() : item.answers;
-  const names = sides.length > 1 ? ["Left", "Right"] : ["Answer"];
+  const names = sides.length > 1 ? [byWidth("Left", "Above"), byWidth("Right", "Below")] : [["Answer"]];
   const answers = await Promise.all(sides.map(async (segments, k) =>
     el("div", { class: "shown" }, el("h3", {}, names[k]), await placed(segments))));
   if (mine !== at) return;
@@ -176,11 +176,17 @@ async function drawItem(item, swapped) {
   window.scrollTo(0, 0);
 }
 
+// Two answers stand side by side, on a narrow screen one above the other.
+function byWidth(broad, narrow) {
+  return [el("span", { class: "broad" }, broad), el("span", { class: "narrow" }, narrow)];
+}
+
 function drawQuestions(form) {
   const given = givenAt(at);
-  const rows = form.questions.map(({ title, about, keys }, q) => {
+  const rows = form.questions.map(({ title, about, keys, stacked }, q) => {
     const choices = keys.map(([key, label]) => {
-      const name = key === label ? [el("kbd", {}, key)] : [el("kbd", {}, key), " " + label];
+      const words = stacked?.[key] ? byWidth(label, stacked[key]) : label;
+      const name = key === label ? [el("kbd", {}, key)] : [el("kbd", {}, key), " ", words].flat();
       const button = el("button", { type: "button", "aria-pressed": String(given?.[q] === key) }, name);
       button.addEventListener("click", () => { now = q; if (!locked) choose(key); });
       return button;

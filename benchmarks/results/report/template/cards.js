@@ -9,14 +9,17 @@ function outcomeText(name) {
 // The system that is chosen comes first, and the chosen scorer's scores beside the names.
 function card(index, entry, full, state) {
   const [anchor, category, field, cells] = entry;
-  const repeat = index.repeats > 1 ? `, repeat ${full.repeat + 1}` : "";
+  const most = Math.max(...cells.map((own) => own.length));
+  const repeats = most > 1 ? `, ${most} repeats` : "";
   const header = el("header", {},
     el("h2", {}, el("a", { href: "#" + encodeURIComponent(anchor.toWellFormed()), dir: "auto" }, anchor)),
-    el("span", { class: "scale" }, `${index.categories[category]}, ${index.fields[field]}${repeat}`));
-  const systems = new Set([...consideredSystems(index, state), ...shownSystems(index, state)]);
-  const answers = [...systems].map((i) => answer(index, i, cells[i], full.answers[i], state));
+    el("span", { class: "scale" }, `${index.categories[category]}, ${index.fields[field]}${repeats}`));
+  const systems = [...new Set([...consideredSystems(index, state), ...shownSystems(index, state)])];
+  const answers = systems.map((i) => most > 1 ? repeated(index, i, cells[i], full.answers[i], state)
+    : answer(index, i, cells[i][0], full.answers[i][0], state));
   const node = el("article", { class: "card" }, header, asked(full),
-    el("div", { class: "answers", tabindex: "0", role: "region", "aria-label": "Answers side by side" }, answers));
+    el("div", { class: most > 1 ? "answers several" : "answers", style: `--repeats:${most}`,
+      role: "region", "aria-label": "Answers side by side" }, answers));
   node.dataset.anchor = anchor;
   return node;
 }
@@ -36,13 +39,36 @@ function asked(full) {
   return el("div", { class: "ask" }, el("div", { class: "clamp" }, turns.flat()), el("div", {}, truth, criteria));
 }
 
-function answer(index, i, cell, full, state) {
+function systemName(index, i) {
+  return el("a", { href: "#section-system-" + i }, breakable(index.systems[i].name));
+}
+
+function weightsOf(system) {
+  return ["mini", "dummy", "tiny"].includes(system.weights)
+    ? el("span", { class: "scale" }, system.weights + " weights") : null;
+}
+
+// All repeats of one system, side by side below its name; the entry counts with their mean.
+function repeated(index, i, cells, full, state) {
   const system = index.systems[i];
   const scorer = Number(state.scorer);
-  const weights = ["mini", "dummy", "tiny"].includes(system.weights)
-    ? el("span", { class: "scale" }, system.weights + " weights") : null;
-  const name = el("h3", { dir: "auto" }, el("a", { href: "#section-system-" + i }, breakable(system.name)));
-  const attributes = { class: "answer", "aria-label": system.name, "aria-current": state.system === String(i) };
+  const scores = scoresOfSystem(cells, scorer);
+  const mean = scores.length ? el("p", { class: "chip value", title: `mean by ${index.scorers[scorer].name}` },
+    el("span", {}, scores.length > 1 ? `mean of ${scores.length} ` : ""),
+    el("b", {}, meanOf(scores).toFixed(index.scorers[scorer].decimals))) : null;
+  return el("section", { class: "repeats", "aria-label": system.name, "aria-current": state.system === String(i) },
+    el("header", {}, el("h3", { dir: "auto" }, systemName(index, i)), mean, weightsOf(system)),
+    el("div", {}, cells.map((cell, k) => answer(index, i, cell, full[k], state, k + 1))));
+}
+
+// One answer; `repeat` is its number where it is not the only one of its system.
+function answer(index, i, cell, full, state, repeat = 0) {
+  const system = index.systems[i];
+  const scorer = Number(state.scorer);
+  const label = repeat ? `${system.name}, repeat ${repeat}` : system.name;
+  const name = repeat ? el("h4", {}, "repeat " + repeat) : el("h3", { dir: "auto" }, systemName(index, i));
+  const weights = repeat ? null : weightsOf(system);
+  const attributes = { class: "answer", "aria-label": label, "aria-current": !repeat && state.system === String(i) };
   const prompts = full?.notes ? folded("Prompts and seeds", datum(full.notes)) : null;
   if (!Array.isArray(cell)) {
     const [outcome] = index.outcomes[cell];
@@ -53,7 +79,7 @@ function answer(index, i, cell, full, state) {
   }
   const told = cell.map((one) => typeof one === "number" ? one : index.outcomes[one][0]);
   const chips = index.scorers.map((one, k) => chip(one, told[k], k === scorer));
-  const caption = "Image by " + system.name;
+  const caption = "Image by " + label;
   const body = full.ends ? dialogue(full, caption) : written(full.segments, caption);
   const details = judged(index, full.scores).flat();
   return el("section", attributes, el("header", {}, name, chips[scorer]), el("div", { class: "clamp" }, body),

@@ -24,7 +24,7 @@ function segment(part, caption) {
   const [src, width, height] = part;
   if (src === null) return el("p", { class: "broken" }, "Image: " + width);
   const image = el("img", { src, width, height, alt: caption, decoding: "async" });
-  return el("figure", {}, el("button", { type: "button", class: "image" }, image));
+  return el("figure", {}, el("button", { type: "button", class: "image", title: "Enlarge" }, image));
 }
 
 function content(segments, caption) {
@@ -55,9 +55,10 @@ function datum(value) {
 function dataTable(rows) {
   const names = [...new Set(rows.flatMap((row) => Object.keys(row)))];
   const head = el("tr", {}, names.map((name) => el("th", { scope: "col" }, name.replaceAll("_", " "))));
-  const cell = (value) =>
-    el("td", { dir: "auto", class: typeof value === "number" && "number" }, value === undefined ? "" : datum(value));
-  const body = rows.map((row) => el("tr", {}, names.map((name) => cell(row[name]))));
+  const cell = (name, value) =>
+    el("td", { dir: "auto", "data-label": name.replaceAll("_", " "), class: typeof value === "number" && "number" },
+      value === undefined ? "" : datum(value));
+  const body = rows.map((row) => el("tr", {}, names.map((name) => cell(name, row[name]))));
   return el("div", { class: "scroll parts" }, el("table", {}, el("thead", {}, head), el("tbody", {}, body)));
 }
 

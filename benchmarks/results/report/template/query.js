@@ -18,18 +18,32 @@ function consideredSystems(index, state) {
   return state.system === "" ? shownSystems(index, state) : [Number(state.system)];
 }
 
-// A cell holds each scorer's value. In place of one, or of all where there is no answer, is
-// a position among the outcomes, as text. An outcome is meant by its position or its name.
-function hasOutcome(index, cell, wanted) {
-  if (wanted === "done") return Array.isArray(cell);
+// Of each system an entry has one cell for each repeat. A cell holds each scorer's value. In
+// place of one, or of all where there is no answer, is a position among the outcomes, as
+// text. An outcome is meant by its position or its name: how often a cell has it.
+function timesOf(index, cell, wanted) {
+  if (wanted === "done") return Number(Array.isArray(cell));
   const lost = [cell].flat().filter((one) => typeof one === "string");
-  return lost.some((one) => one === wanted || index.outcomes[one][0] === wanted);
+  return lost.filter((one) => one === wanted || index.outcomes[one][0] === wanted).length;
 }
 
-function scoresOf(entry, systems, scorer) {
-  const cells = systems.map((i) => entry[3][i]);
+function countOutcome(index, entry, systems, wanted) {
+  return systems.flatMap((i) => entry[3][i]).reduce((sum, cell) => sum + timesOf(index, cell, wanted), 0);
+}
+
+function meanOf(values) {
+  return values.reduce((a, b) => a + b, 0) / values.length;
+}
+
+// What a scorer gives the answers of one system, without repeats that have no score.
+function scoresOfSystem(cells, scorer) {
   return cells.filter((cell) => Array.isArray(cell) && typeof cell[scorer] === "number")
     .map((cell) => cell[scorer]);
+}
+
+// The mean over repeats of each system that has a score.
+function scoresOf(entry, systems, scorer) {
+  return systems.map((i) => scoresOfSystem(entry[3][i], scorer)).filter((own) => own.length).map(meanOf);
 }
 
 // All that the index can decide; text is searched in the files of the answers.
@@ -40,7 +54,7 @@ function select(index, state) {
     const entry = index.entries[i];
     if (state.category !== "" && entry[1] !== Number(state.category)) return false;
     if (state.field !== "" && entry[2] !== Number(state.field)) return false;
-    if (state.outcome && !systems.some((s) => hasOutcome(index, entry[3][s], state.outcome))) return false;
+    if (state.outcome && !countOutcome(index, entry, systems, state.outcome)) return false;
     return true;
   });
   return ordered(index, matching, state.order, systems, scorer);
@@ -61,8 +75,7 @@ function ordered(index, entries, order, systems, scorer) {
 function rank(scores, order) {
   if (order === "apart") return scores.length < 2 ? 1 : Math.min(...scores) - Math.max(...scores);
   if (!scores.length) return Number.MAX_VALUE;
-  const mean = scores.reduce((a, b) => a + b, 0) / scores.length;
-  return order === "worst" ? mean : -mean;
+  return order === "worst" ? meanOf(scores) : -meanOf(scores);
 }
 
 // Whether a scorer gives any two systems different scores on a query.

@@ -46,7 +46,7 @@ async function show(entries, mine, progress = "") {
   matches = entries;
   $("at").value = at;
   $("at").max = entries.length;
-  $("count").value = countOf(entries.length) + progress;
+  $("count").value = countOf(entries) + progress;
   $("back").disabled = at <= 1;
   $("next").disabled = at >= entries.length;
   $("full").setAttribute("aria-pressed", String(Boolean(state.full)));
@@ -56,9 +56,22 @@ async function show(entries, mine, progress = "") {
   if (at < entries.length) store.rowOf(entries[at]).catch(() => {}); // at hand for the next step
 }
 
-function countOf(number) {
+// How many queries are left; of an outcome, also how often they have it, as tables count.
+function countOf(entries) {
   const all = store.index.entries.length;
-  return `of ${number.toLocaleString("en")}` + (number < all ? `, from ${all.toLocaleString("en")}` : "");
+  const text = (number) => number.toLocaleString("en");
+  const from = entries.length < all ? `, from ${text(all)}` : "";
+  return `of ${text(entries.length)}${from}` + (state.outcome ? `; ${text(timesIn(entries))} ${outcomeName()}` : "");
+}
+
+function timesIn(entries) {
+  const systems = consideredSystems(store.index, state);
+  const times = (i) => countOutcome(store.index, store.index.entries[i], systems, state.outcome);
+  return entries.reduce((sum, i) => sum + times(i), 0);
+}
+
+function outcomeName() {
+  return outcomeText(store.index.outcomes[state.outcome]?.[0] ?? state.outcome);
 }
 
 // What is shown, in words.
@@ -114,7 +127,7 @@ async function follow() {
   for (let box = part; box; box = box.parentElement.closest("details")) if (box.localName === "details") box.open = true;
   if (part) part.scrollIntoView();
   if (part && matches.length) return;
-  const i = store.index.entries.findIndex((entry) => entry[0] === target);
+  const i = placeOf(target);
   const known = i >= 0 || part || isState(location.hash.slice(1));
   sayUnknown(known ? "" : target);
   state = i < 0 ? stateFrom(location.hash.slice(1)) : { ...DEFAULTS, hide: state.hide, full: state.full };
@@ -122,6 +135,13 @@ async function follow() {
   showState();
   await update();
   if (target && !part) $("section-answers").scrollIntoView();
+}
+
+// Which entry has a name. `KEY~2` once named the second repeat of a query alone.
+function placeOf(name) {
+  const named = (key) => store.index.entries.findIndex((entry) => entry[0] === key);
+  const i = named(name);
+  return i < 0 ? named(name.replace(/~\d+$/, "")) : i;
 }
 
 // A link to a query that is not on this page must not pass for a link to the first one.
@@ -191,7 +211,7 @@ function debounced(action, wait) {
 }
 
 function pressed(event) {
-  const elsewhere = event.target.closest("input, select, textarea, dialog, .scroll, .answers");
+  const elsewhere = event.target.closest("input, select, textarea, dialog, .scroll");
   if (event.ctrlKey || event.metaKey || event.altKey || (elsewhere && event.target !== document.body)) return;
   if (event.key === "/") { event.preventDefault(); $("filters").classList.add("open"); $("text").focus(); }
   if (KEYS[event.key]) $(KEYS[event.key]).click();

@@ -30,9 +30,9 @@ const store = {
   async illustrated(row) {
     const all = (lists) => Promise.all(lists.map((list) => this.placed(list)));
     const [truth, ...turns] = await all([row.truth, ...row.turns.map(([, segments]) => segments)]);
-    const answers = await all(row.answers.map((answer) => answer?.segments));
+    const answers = await Promise.all(row.answers.map((own) => all(own.map((answer) => answer?.segments))));
     return { ...row, truth, turns: row.turns.map(([role], k) => [role, turns[k]]),
-      answers: row.answers.map((answer, k) => answer && { ...answer, segments: answers[k] }) };
+      answers: row.answers.map((own, i) => own.map((answer, k) => answer && { ...answer, segments: answers[i][k] })) };
   },
 
   placed(segments) {
@@ -64,8 +64,8 @@ const store = {
 const PLACES = {
   all: ["everywhere", (row) => row, ".card"],
   questions: ["in questions", (row) => row.turns, ".ask .clamp"],
-  answers: ["in answers", (row) => row.answers.map((one) => one?.segments), ".answer .clamp"],
-  reasons: ["in reasons", (row) => [row.malformed, row.answers.map((one) => [one?.reason, one?.scores?.map((score) => score?.reason)])], ".reason"],
+  answers: ["in answers", (row) => row.answers.flat().map((one) => one?.segments), ".answer .clamp"],
+  reasons: ["in reasons", (row) => [row.malformed, row.answers.flat().map((one) => [one?.reason, one?.scores?.map((score) => score?.reason)])], ".reason"],
 };
 
 function patternOf(text) {

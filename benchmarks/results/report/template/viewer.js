@@ -1,5 +1,6 @@
 "use strict";
-// The image viewer: one image of a card at a time, or those of all systems side by side.
+// The image viewer: one image of a card at a time, or those of all systems and repeats
+// side by side.
 
 const QUESTION = "Image of the question";
 
@@ -41,8 +42,8 @@ const viewer = {
     this.arrange(!this.beside, this.frames[this.at].find((one) => one.alt));
   },
 
-  // Owners are the ground truth and every system shown; a name alone stands for one that has
-  // fewer images.
+  // Owners are the ground truth and every system shown, each repeat by itself; a name alone
+  // stands for one that has fewer images.
   arrange(beside, image) {
     const owned = this.images.filter((one) => one.alt !== QUESTION);
     const rows = [...new Set(owned.map((one) => one.alt))].map((alt) => owned.filter((one) => one.alt === alt));
