@@ -239,9 +239,19 @@ def _about_design(pilot: Pilot, new: int) -> str:
         f"{'wording' if options.wordings == 1 else 'wordings'}, {options.repeats} "
         f"{'repeat' if options.repeats == 1 else 'repeats'}"
     )
+    price = _price(pilot) * new
+    costs = f", about {price:.2f} at what one has cost in the run" if price else ""
     known = len(pilot.items) - new
     in_run = f", {known:,} of them judged in the run already" if known else ""
-    return f"pilot: {shape}: {len(pilot.items):,} judgements{in_run}"
+    return f"pilot: {shape}: {len(pilot.items):,} judgements{in_run}{costs}"
+
+
+def _price(pilot: Pilot) -> float:
+    """Return what a judgement of the run has cost; 0 where that is not known."""
+    board = pilot.results.board
+    name = pilot.options.scorer
+    made = int((board.is_score & board.column["scorer"].is_(name)).sum())
+    return board.spent.get(name, {}).get("cost", 0.0) / made if made else 0.0
 
 
 def pilot_of(results: RunResults, options: PilotOptions) -> Pilot:
@@ -250,11 +260,11 @@ def pilot_of(results: RunResults, options: PilotOptions) -> Pilot:
     there = [scorer.name for scorer in results.scorers]
     if options.scorer not in there:
         raise unknown("scorer of the run", options.scorer, there)
-    config = former_config(results.root, {"config": results.about.config})
-    changes = with_settings({"models": config.models}, options.settings)
-    config = config.model_copy(
-        update={**changes, "weights": options.weights or config.weights}
-    )
+    changes = with_settings({}, options.settings)
+    if options.weights is not None:
+        changes["weights"] = options.weights
+    about = {"config": results.about.config}
+    config = former_config(results.root, about, changes)
     names = [*dict.fromkeys((options.scorer, *options.judges))]
     with pinning(dict(results.about.identities)) as pins:
         judges = [_judge_named(name, config) for name in names]

@@ -196,7 +196,7 @@ def _no_matrix(where: str) -> UsageError:
     return UsageError(
         f"the systems of {where} form no matrix: at least two systems LVLM+T2I of one "
         "protocol share their LVLM or their text-to-image model; name models with --lvlm "
-        "and --t2i"
+        "and --t2i (`plait paper RUN` draws an image sheet of any run)"
     )
 
 
