@@ -144,8 +144,8 @@ class ReferenceSettings(_Section):
     """How the reference differs from the run itself."""
 
     models: Mapping[str, Mapping[str, Any]] = Field(min_length=1)
-    """`[fidelity.reference.models.NAME]`: all settings of a model in the reference, in place
-    of its own table in the run; an empty table for a model as it comes."""
+    """`[fidelity.reference.models.NAME]`: all settings of a model in the reference, in
+    place of its own table in the run; an empty table for a model as it comes."""
 
 
 def _reference(value: Any) -> AnyPath | ReferenceSettings:
@@ -334,7 +334,15 @@ OF_JUDGES = ("mode", "rubric", "baseline")
 _NEWER = ("variants", "pinned", "fidelity")
 """Keys that are left out where they are not set, as runs of earlier versions have none."""
 _OF_SCORERS = ("mode", "models", "rubric", "scorers", "servers")
-_NOT_NAMING = (*("address", "cluster", "engine", "executor", "fidelity", "out", "report"),)
+_NOT_NAMING = (
+    "address",
+    "cluster",
+    "engine",
+    "executor",
+    "fidelity",
+    "out",
+    "report",
+)
 
 
 def load_config(

@@ -1,14 +1,15 @@
 """The reference of a run with `[fidelity]`: two small runs in RUN/fidelity.
 
-A few queries are answered by the reference and by the run itself, each in a run directory of
-its own, so that no record of one counts as the other's: settings such as `batch_size` change
-no key. What differs in nothing at all, such as an LVLM before another text-to-image model,
-or a scorer, is made once for both. The run then goes on from the records of its own part.
+A few queries are answered by the reference and by the run itself, each in a run directory
+of its own, so that no record of one counts as the other's: settings such as `batch_size`
+change no key. What differs in nothing at all, such as an LVLM before another text-to-image
+model, or a scorer, is made once for both. The run then goes on from the records of its own
+part.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,12 +67,7 @@ class FidelityPlan:
         else:
             reference = fidelity.reference
             about = str(reference)
-        scorers = [one for one in experiment.scorers if one.name in few.scorers]
-        stages = [
-            stage.digest
-            for part in (*experiment.systems, *scorers)
-            for stage in part.stages
-        ]
+        digests = [stage.digest for stage in _stages(experiment, few.scorers)]
         fast = _placed(few, config, "run")
         return cls(
             fidelity=fidelity,
@@ -79,7 +75,7 @@ class FidelityPlan:
             fast=fast,
             reference=reference,
             key=digest(
-                fast.digest, about, sorted(stages), fidelity.model_dump(mode="json")
+                fast.digest, about, sorted(digests), fidelity.model_dump(mode="json")
             ),
         )
 
@@ -95,7 +91,7 @@ class FidelityPlan:
         return bool(self.result.get("passed"))
 
     def keep(self, result: dict[str, Any]) -> None:
-        """Keep the result beside the small runs, for the manifest and for later commands."""
+        """Keep the result beside the small runs, for the manifest and later commands."""
         about = {"key": self.key, "queries": self.fidelity.queries}
         write_json(self.root / FIDELITY, about | result)
 
@@ -107,6 +103,15 @@ class FidelityPlan:
             whom = f"compared with {self.reference}, this run answers"
         state = "; shown" if self.passed else ""
         return f"{whom} {self.fast.limit:,} queries first: {', '.join(texts)}{state}"
+
+
+def _stages(experiment: Experiment, scorers: Sequence[str]) -> Iterator[StageSpec]:
+    """Yield the stages of the systems, and of those of the scorers that are named."""
+    for system in experiment.systems:
+        yield from system.stages
+    for scorer in experiment.scorers:
+        if scorer.name in scorers:
+            yield from scorer.stages
 
 
 def _placed(few: RunConfig, config: RunConfig, name: str) -> RunConfig:

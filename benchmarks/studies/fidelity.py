@@ -51,6 +51,7 @@ from plait.scorers.statistics.margins import (
     more_for_share,
     more_queries,
     parse_margin,
+    share_verdict,
     verdict_of,
     wilson_share,
 )
@@ -64,8 +65,8 @@ from plait.scorers.statistics.means import (
 
 EXACT = "exact"
 _SHARES = (0.5, 1.0)
-"""Of equal texts: from the first, where Wilson's interval keeps its level, to below the
-second, which no number of queries shows."""
+"""Of equal texts: from the first, since a smaller number is meant as a share of others, to
+below the second, which no number of queries shows."""
 CLOSEST = 10 * math.log10(12 * 255**2)
 """The PSNR in dB beyond which none is counted, 58.9: that of the error of rounding to 8
 bits, whose variance is 1/12 of a grey level squared. Two equal images would have an
@@ -416,7 +417,7 @@ def exact_result(answers: ComparedAnswers, margin: Margin) -> MarginResult:
     if not equal:
         estimate = replace(estimate, reason="no answer holds a text")
     lost = [*_lost_answers(answers.pairs)]
-    verdict = _unless_lost(verdict_of(estimate, least, "higher"), lost)
+    verdict = _unless_lost(share_verdict(sum(equal.values()), len(equal), least), lost)
     undecided = verdict == "not shown" and not lost
     return MarginResult(
         systems=answers.systems,

@@ -350,8 +350,8 @@ def _show_fidelity(whole: RunPlan, console: Console) -> RunResult | None:
     """Show on a few queries that a run is as good as its reference, where it has one.
 
     Nothing is made where that was shown before. Return what stopped it before it was done,
-    None where the run may start. FidelityError where a margin is not shown; UsageError where
-    it cannot be tested.
+    None where the run may start. FidelityError where a margin is not shown; UsageError
+    where it cannot be tested.
     """
     asked = FidelityPlan.of(whole.experiment)
     if asked is None or (asked.passed and not whole.remake):
@@ -369,22 +369,21 @@ def _show_fidelity(whole: RunPlan, console: Console) -> RunResult | None:
     refuse_margins(margins, scorers, scorers)
     console.print(f"fidelity: {asked}")
     fast = _plan_part(asked.fast, whole, console)
-    reference: RunPlan | None = None
-    systems = [system.name for system in fast.experiment.systems if system.stages]
-    if isinstance(asked.reference, RunConfig):
+    if not isinstance(asked.reference, RunConfig):
+        place = asked.reference
+        systems = [system.name for system in fast.experiment.systems if system.stages]
+        result = _make_results(fast, console)
+    else:
         reference = _plan_part(asked.reference, whole, console)
+        place = reference.root
         systems = changed_systems(fast.experiment, reference.experiment)
-    result = _make_results(fast, console)
+        result = _make_results(fast, console)
+        if not result.interrupted:
+            shared = shared_stages(fast.experiment, reference.experiment)
+            share_records(fast.root, reference.root, shared)
+            result = _make_results(reference, console)
     if result.interrupted:
         return result
-    place = asked.reference
-    if reference is not None:
-        shared = shared_stages(fast.experiment, reference.experiment)
-        share_records(fast.root, reference.root, shared)
-        result = _make_results(reference, console)
-        place = reference.root
-        if result.interrupted:
-            return result
     gate = _gate_of_parts(place, fast, systems, margins, console)
     asked.keep(gate.as_json)
     if not gate.passed:
