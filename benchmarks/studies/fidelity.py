@@ -12,6 +12,10 @@ For each margin a paired test of non-inferiority of the second run (`fast`) to t
 Every margin has to be shown, for every pair of systems. What one run alone has answered or
 scored is in no mean, and nothing is shown while the reference has something that the other
 run lacks: queries that it fails on may be just those on which it is worse.
+
+Where too few queries differ for an interval, a margin is shown only if all answers are the
+same: equal texts, and images that differ by less than the error of rounding to 8 bits. How
+many of the queries that were not asked may differ is said then.
 """
 
 from __future__ import annotations
@@ -140,18 +144,19 @@ class MarginResult:
     """Further queries that would decide, where it is not shown and that is known."""
     lost: Sequence[str] = ()
     """What of the reference has nothing beside it, in words."""
-    equal: bool = False
-    """Whether no answer differs at all, so that there is no interval."""
+    same: bool = False
+    """Whether it is shown by answers that are all the same, without an interval."""
 
     @property
     def reason(self) -> str:
         """Why the verdict does not follow from an interval; empty where it does."""
-        if self.equal:
+        if self.same:
             share = wilson_share(0, self.estimate.n).ci95
             assert share is not None
             return (
-                f"no answer differs in {self.estimate.n:,} queries; at most "
-                f"{100 * share[1]:.1f}% of all queries do (Wilson's interval)"
+                f"the answers to all {self.estimate.n:,} queries are the same, images to "
+                f"the rounding of 8 bits; at most {100 * share[1]:.1f}% of other queries "
+                "have others (Wilson's interval)"
             )
         reasons = [*self.lost]
         if self.estimate.ci95 is None:
@@ -459,10 +464,16 @@ def image_result(answers: ComparedAnswers, margin: Margin) -> MarginResult:
     if unknown_images:
         images = quantity(unknown_images, "image")
         lost.append(f"{images} of another size, or too small to be measured")
-    equal = len(values) >= LEAST and not values.any() and not lost
     bound = abs(margin.value - measure.identical)
-    verdict: Verdict = "shown" if equal else verdict_of(estimate, bound, "lower")
-    verdict = _unless_lost(verdict, lost)
+    verdict = _unless_lost(verdict_of(estimate, bound, "lower"), lost)
+    same = (
+        estimate.ci95 is None
+        and not lost
+        and are_same(answers.pairs)
+        and _is_enough(bound - values)
+    )
+    if same:
+        verdict = "shown"
     undecided = verdict == "not shown" and not lost
     return MarginResult(
         systems=answers.systems,
@@ -473,8 +484,24 @@ def image_result(answers: ComparedAnswers, margin: Margin) -> MarginResult:
         verdict=verdict,
         more=more_queries(estimate, bound, _sd(values)) if undecided else None,
         lost=lost,
-        equal=equal,
+        same=same,
     )
+
+
+def are_same(pairs: Iterable[AnswerPair]) -> bool:
+    """Return whether all answers are the same, images to the rounding of 8 bits."""
+    return all(_is_same(pair) for pair in pairs)
+
+
+def _is_same(pair: AnswerPair) -> bool:
+    differing = [image for image in pair.images if image is not None]
+    rounded = all((image["psnr"] or 0.0) >= CLOSEST for image in differing)
+    return rounded and pair._replace(images=()).equal
+
+
+def _is_enough(room: Floats) -> bool:
+    """Whether no single query is worse than the margin, of as many as an interval needs."""
+    return len(room) >= LEAST and bool((room > 0).all())
 
 
 def _as_measured(loss: Estimate, measure: ImageMeasure) -> Estimate:
@@ -506,7 +533,7 @@ def _scorer_result(
         reference=np.array([ours[key] for key in keys]),
         fast=np.array([theirs[key] for key in keys]),
         lost=[f"{quantity(lost, 'score')} in the first run only"] if lost else [],
-        same_answers=everything and all(pair.equal for pair in answers.pairs),
+        same_answers=everything and are_same(answers.pairs),
     )
 
 
@@ -539,13 +566,16 @@ def scorer_result(
         if found.ci95 is not None and allowed is not None:
             summed = mean(tested, _ends_with_part(scorer, part))
             found = replace(summed, value=found.value, ci95=_lower(summed.ci95, allowed))
-    equal = same_answers and len(gap) >= LEAST and not gap.any() and not lost
     verdict: Verdict = "not shown"
+    same = False
     more = None
-    if equal:
-        verdict = "shown"
-    elif allowed is not None:
+    if allowed is not None:
         verdict = _unless_lost(verdict_of(found, -allowed, "higher"), lost)
+        same = (
+            found.ci95 is None and not lost and same_answers and _is_enough(gap + allowed)
+        )
+        if same:
+            verdict = "shown"
         if verdict == "not shown" and not lost:
             more = more_queries(found, -allowed, _sd(tested))
     return MarginResult(
@@ -557,7 +587,7 @@ def scorer_result(
         verdict=verdict,
         more=more,
         lost=lost,
-        equal=equal,
+        same=same,
     )
 
 

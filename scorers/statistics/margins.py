@@ -92,9 +92,9 @@ def more_queries(estimate: Estimate, bound: float, sd: float) -> int | None:
     """Return how many more queries decide, at power 0.8, if the estimate is the truth.
 
     `sd` is the standard deviation over queries. None where no number would, or over
-    `MOST_QUERIES`.
+    `MOST_QUERIES`, and where too little is seen for an interval.
     """
-    if estimate.value is None:
+    if estimate.value is None or estimate.ci95 is None:
         return None
     needed = queries_needed(estimate.value - bound, sd)
     return None if needed is None else max(1, needed - estimate.n)

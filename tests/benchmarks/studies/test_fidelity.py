@@ -111,11 +111,11 @@ def test_a_percentage_counts_the_uncertainty_of_the_references_mean(
 
 def test_more_queries_are_told_where_they_would_decide() -> None:
     gap = NOISE[:10] - NOISE[:10].mean() - 0.015
-    few = judged("measure=0.02", BASE[:10], BASE[:10] + gap)
+    few = judged("measure=0.02", BASE[:10], BASE[:10] + 1.8 * gap + 0.012)
     assert few.verdict == "not shown"
     assert few.more is not None
     n = 10 + few.more
-    effect = 0.005 / float(np.std(gap, ddof=1))
+    effect = (0.02 - 1.8 * 0.015 + 0.012) / float(np.std(1.8 * gap, ddof=1))
 
     def power_of(n: int) -> float:
         critical = stats.t.ppf(0.975, n - 1)
@@ -127,7 +127,7 @@ def test_more_queries_are_told_where_they_would_decide() -> None:
 @pytest.mark.parametrize("margin", ["measure=0.02", "measure=5%"])
 def test_equal_scores_are_shown_where_the_answers_are_equal(margin: str) -> None:
     same = judged(margin, BASE, BASE, same_answers=True)
-    assert (same.verdict, same.equal, same.estimate.ci95) == ("shown", True, None)
+    assert (same.verdict, same.same, same.estimate.ci95) == ("shown", True, None)
     high = stats.binomtest(0, 60).proportion_ci(0.95, method="wilson").high
     assert f"{100 * high:.1f}%" in same.reason
     # By chance, scores of other answers may be equal in a few queries.
@@ -161,7 +161,7 @@ def test_without_a_score_there_is_no_verdict() -> None:
 
 
 def image(**values: float | None) -> dict[str, Any]:
-    return {"same_size": None not in values.values(), **values}
+    return {"same_size": None not in values.values(), "psnr": 20.0, **values}
 
 
 def pair(number: int, *images: Any, **about: Any) -> AnswerPair:
@@ -219,8 +219,17 @@ def test_images_that_are_all_equal_are_shown_to_be() -> None:
     pairs = [pair(n, None, None) for n in range(6)]
     for margin in ("lpips=0.01", "ssim=0.99", "psnr=50"):
         found = image_result(compared(*pairs), parse_margin(margin))
-        assert (found.verdict, found.equal) == ("shown", True)
+        assert (found.verdict, found.same) == ("shown", True)
     assert image_result(compared(*pairs[:4]), parse_margin("ssim=0.9")).verdict != "shown"
+    # A grey level in one pixel is less than rounding; a grey level in all of them is not.
+    rounded = image(ssim=0.9999, psnr=80.0)
+    found = image_result(compared(*pairs, pair(9, rounded)), parse_margin("ssim=0.99"))
+    assert (found.verdict, found.same) == ("shown", True)
+    found = image_result(compared(*pairs, pair(9, rounded)), parse_margin("ssim=0.99995"))
+    assert (found.verdict, found.same) == ("not shown", False)
+    shifted = image(ssim=0.9999, psnr=48.1)
+    found = image_result(compared(*pairs, pair(9, shifted)), parse_margin("ssim=0.99"))
+    assert (found.verdict, found.more) == ("not shown", None)
     nothing = image_result(compared(pair(0)), parse_margin("ssim=0.9"))
     assert (nothing.verdict, nothing.estimate.n) == ("not shown", 0)
 
@@ -494,7 +503,7 @@ def test_equal_runs_pass(runs: dict[str, FinishedRun]) -> None:
     runs["a"] = runs["b"] = finished("a", once(BASE[:12]))
     for margin in ("measure=0.001", "measure=0.1%"):
         (found,) = gated(margin).results
-        assert (found.verdict, found.equal) == ("shown", True)
+        assert (found.verdict, found.same) == ("shown", True)
     # Scores are not taken for equal where the answers were not looked at.
     margins = [parse_margin("measure=0.001")]
     _, _, gate = gate_of_runs(Path("a"), Path("b"), margins, answers=5)
