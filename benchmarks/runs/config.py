@@ -183,7 +183,8 @@ class FidelityConfig(_Section):
     queries: int = Field(default=64, ge=LEAST, strict=True)
     """How many queries are answered by both, drawn as by `limit`."""
     margins: Annotated[Mapping[str, float | str], AfterValidator(_margins)]
-    """How much worse the run may be, by measure, as with `plait diff --margin`."""
+    """How much worse the run may be, by measure, as `--margin` of `plait diff`
+    takes it."""
 
     @property
     def parsed_margins(self) -> list[Margin]:

@@ -60,23 +60,19 @@ class FidelityPlan:
         reference: RunConfig | AnyPath
         if isinstance(fidelity.reference, ReferenceSettings):
             models = {**config.models, **fidelity.reference.models}
-            reference = _placed(
-                few.model_copy(update={"models": models}), config, "reference"
-            )
-            about: Any = reference.digest
+            slow = few.model_copy(update={"models": models})
+            reference = _placed(slow, experiment, "reference")
         else:
             reference = fidelity.reference
-            about = str(reference)
+        fast = _placed(few, experiment, "run")
         digests = [stage.digest for stage in _stages(experiment, few.scorers)]
-        fast = _placed(few, config, "run")
+        asked = fidelity.model_dump(mode="json")
         return cls(
             fidelity=fidelity,
             root=config.root,
             fast=fast,
             reference=reference,
-            key=digest(
-                fast.digest, about, sorted(digests), fidelity.model_dump(mode="json")
-            ),
+            key=digest(fast.root.name, asked, sorted(digests)),
         )
 
     @property
@@ -114,10 +110,14 @@ def _stages(experiment: Experiment, scorers: Sequence[str]) -> Iterator[StageSpe
             yield from scorer.stages
 
 
-def _placed(few: RunConfig, config: RunConfig, name: str) -> RunConfig:
-    """Return a small run in its folder, to which systems and scorers may be added."""
+def _placed(few: RunConfig, experiment: Experiment, name: str) -> RunConfig:
+    """Return a small run in its folder, to which systems and scorers may be added.
+
+    Data that have changed since are asked in another one.
+    """
     naming = few.model_copy(update={"systems": (), "scorers": (), "variants": {}})
-    folder = config.root / FIDELITY.partition("/")[0] / f"{name}-{naming.digest}"
+    own = digest(naming.digest, experiment.task.about.get("digest"))[:10]
+    folder = experiment.config.root / FIDELITY.partition("/")[0] / f"{name}-{own}"
     return few.model_copy(update={"out": folder})
 
 
