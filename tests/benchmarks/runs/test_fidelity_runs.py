@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -223,3 +224,40 @@ def test_what_cannot_be_shown_is_refused(changes: dict[str, Any], told: str) -> 
     given = {"reference": REFERENCE, "margins": {"ssim": 0.9}, **changes}
     with pytest.raises(UsageError, match=told):
         loaded(**given)
+
+
+def test_a_run_that_was_shown_is_read_and_extended_like_any_other(folder: Path) -> None:
+    file = config(folder, SLOW)
+    assert run(folder, "--limit", "14").returncode == 0
+    root = folder / "run"
+    shown = manifest(root)["fidelity"]
+    for words in (("report",), ("verify",), ("score", "--scorer", "guided:Other")):
+        command, *options = words
+        done = plait(command, str(root), *options)
+        assert done.returncode == 0, done.stderr
+        assert manifest(root)["fidelity"] == shown
+    done = plait("pack", str(root), str(folder / "run.zip"))
+    assert done.returncode == 0, done.stderr
+    assert str(folder) not in json.dumps(manifest_of_pack(folder / "run.zip"))
+    # A further system is shown too, and what the first has answered is not asked again.
+    small = root / "fidelity"
+    before = {path.name: parts_of("Painter", path) for path in small.glob("*-*")}
+    further = "comparing_helpers:Square"
+    text = file.read_text().replace('@t2i"]', f'@t2i", "{further}@t2i"]')
+    lever = f'[fidelity.reference.models."{further}"]\nbatch_size = 1\n'
+    file.write_text(text + lever)
+    done = run(folder, "--limit", "14")
+    assert done.returncode == 0, done.stderr
+    rows = manifest(root)["fidelity"]["margins"]
+    assert [row["systems"][0] for row in rows] == [f"{PAINTER}@t2i", f"{further}@t2i"]
+    assert all(row["verdict"] == "shown" for row in rows)
+    for name, parts in before.items():
+        assert parts == parts_of("Painter", small / name)
+        assert parts_of("Square", small / name)
+
+
+def manifest_of_pack(file: Path) -> dict[str, Any]:
+    with zipfile.ZipFile(file) as archive:
+        (name,) = [n for n in archive.namelist() if n.endswith("manifest.json")]
+        content: dict[str, Any] = json.loads(archive.read(name))
+    return content
