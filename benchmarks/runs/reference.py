@@ -113,7 +113,7 @@ def _stages(experiment: Experiment, scorers: Sequence[str]) -> Iterator[StageSpe
 def _placed(few: RunConfig, experiment: Experiment, name: str) -> RunConfig:
     """Return a small run in its folder, to which systems and scorers may be added.
 
-    Data that have changed since are asked in another one.
+    With other settings, and with data that have changed since, it has another folder.
     """
     naming = few.model_copy(update={"systems": (), "scorers": (), "variants": {}})
     own = digest(naming.digest, experiment.task.about.get("digest"))[:10]
