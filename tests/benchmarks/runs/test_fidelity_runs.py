@@ -95,8 +95,11 @@ def test_a_run_that_is_worse_is_refused_with_the_table(folder: Path) -> None:
     assert not (root / "manifest.json").exists()
     assert json.loads((root / "fidelity" / "result.json").read_text())["passed"] is False
     # What both have answered is not asked again; a wider margin is tested anew.
+    small = [*(root / "fidelity").glob("*-*")]
+    before = [parts_of("Painter", place) for place in small]
     again = run(folder)
     assert again.returncode == 1
+    assert [parts_of("Painter", place) for place in small] == before
     config(folder, BRIGHT, margins=f'"{SCORER}" = "60%"')
     wider = run(folder)
     assert wider.returncode == 0, wider.stderr
