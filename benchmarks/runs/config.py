@@ -42,6 +42,8 @@ from plait.pipelines.servers.settings import ServerTable
 from plait.scorers import takes
 from plait.scorers.judging.resolve import judge_settings, takes_run_rubric
 from plait.scorers.judging.sources import Mode, RubricSource, parse_rubric
+from plait.scorers.statistics.estimate import LEAST
+from plait.scorers.statistics.margins import Margin, parse_margin
 from plait.scorers.statistics.multiple import Correction
 
 OFFICIAL = "official:"
@@ -138,6 +140,58 @@ class VariantConfig(_Section):
     """Settings of its models, over those of `[models.NAME]`."""
 
 
+class ReferenceSettings(_Section):
+    """How the reference differs from the run itself."""
+
+    models: Mapping[str, Mapping[str, Any]] = Field(min_length=1)
+    """`[fidelity.reference.models.NAME]`: all settings of a model in the reference, in
+    place of its own table in the run; an empty table for a model as it comes."""
+
+
+def _reference(value: Any) -> AnyPath | ReferenceSettings:
+    if isinstance(value, ReferenceSettings):
+        return value
+    if isinstance(value, Mapping):
+        return validate(ReferenceSettings, value, "fidelity.reference")
+    return _place(value).expanduser().resolve()
+
+
+def _plain_reference(value: AnyPath | ReferenceSettings) -> Any:
+    if isinstance(value, ReferenceSettings):
+        return value.model_dump(mode="json")
+    return str(value)
+
+
+def _margins(values: Mapping[str, float | str]) -> Mapping[str, float | str]:
+    if not values:
+        raise ValueError('give at least one margin, such as {"clipscore" = "0.5%"}')
+    for measure, value in values.items():
+        parse_margin(f"{measure}={value}")
+    return values
+
+
+class FidelityConfig(_Section):
+    """What a run has to show of a few queries before it answers all."""
+
+    reference: Annotated[
+        AnyPath | ReferenceSettings,
+        PlainValidator(_reference),
+        PlainSerializer(_plain_reference),
+    ]
+    """What the run has to be as good as: the directory of a finished run, or the table
+    `[fidelity.reference]`, by which a few queries are answered first."""
+    queries: int = Field(default=64, ge=LEAST, strict=True)
+    """How many queries are answered by both, drawn as by `limit`."""
+    margins: Annotated[Mapping[str, float | str], AfterValidator(_margins)]
+    """How much worse the run may be, by measure, as `--margin` of `plait diff`
+    takes it."""
+
+    @property
+    def parsed_margins(self) -> list[Margin]:
+        """The margins as values."""
+        return [parse_margin(f"{name}={value}") for name, value in self.margins.items()]
+
+
 class RunConfig(_Section):
     """Everything that can be configured in a run."""
 
@@ -193,6 +247,8 @@ class RunConfig(_Section):
     prompts: Mapping[str, Mapping[str, str]] = Field(default_factory=dict)
     """`[prompts.SA]` and so on: your own wording of the task prompts, by variant."""
     composition: CompositionConfig = CompositionConfig()
+    fidelity: FidelityConfig | None = None
+    """`[fidelity]`: what is shown of a few queries before all are answered."""
     engine: EngineConfig = EngineConfig()
     report: ReportConfig = ReportConfig()
     cluster: ClusterSettings = ClusterSettings()
@@ -276,10 +332,18 @@ class RunConfig(_Section):
 
 OF_JUDGES = ("mode", "rubric", "baseline")
 """Keys that are settings of the scorers that take them."""
-_NEWER = ("variants", "pinned")
+_NEWER = ("variants", "pinned", "fidelity")
 """Keys that are left out where they are not set, as runs of earlier versions have none."""
 _OF_SCORERS = ("mode", "models", "rubric", "scorers", "servers")
-_NOT_NAMING = ("address", "cluster", "engine", "executor", "out", "report")
+_NOT_NAMING = (
+    "address",
+    "cluster",
+    "engine",
+    "executor",
+    "fidelity",
+    "out",
+    "report",
+)
 
 
 def load_config(

@@ -93,6 +93,8 @@ from plait.scorers.judging.resolve import (
 P = TypeVar("P", System, Scorer)
 _MOST_WITH_NOTES = 20_000
 """At most this many documents are read with their stages' notes (prompts, truncation)."""
+FIDELITY = "fidelity/result.json"
+"""In a run directory: what was shown of the run before it answered all queries."""
 GIVEN = "given_answers"
 """The manifest's entry with digests of answers that the data hold, by system."""
 
@@ -188,6 +190,7 @@ class Experiment:
             **({} if pinned is None else {"pinned": pinned.as_json}),
             **({} if self.ids is None else {"ids": list(self.ids)}),
             **({"about_weights": ABOUT} if self.config.weights == "mini" else {}),
+            **({"fidelity": self.fidelity} if self.fidelity else {}),
             "plait": FORMAT,
             RUN_DIGEST: self.run_digest,
             "config": self.config.plain_data(),
@@ -235,6 +238,12 @@ class Experiment:
         names = [scorer.name for scorer in self.scorers]
         settings = {name: scorer_settings(name, self.config, models) for name in names}
         return remarks_of_run(facts, self.systems, self.scorers, settings)
+
+    @property
+    def fidelity(self) -> dict[str, Any]:
+        """What was shown of its fidelity to a reference, if anything was asked for."""
+        asked = self.config.fidelity is not None
+        return read_entries(self.config.root / FIDELITY) if asked else {}
 
     @property
     def notes(self) -> bool:

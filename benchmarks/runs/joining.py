@@ -172,6 +172,7 @@ def _union(before: RunConfig, config: RunConfig) -> RunConfig:
             "rubric": source.rubric,
             "variants": {**before.variants, **config.variants},
             "pinned": config.pinned or before.pinned,
+            "fidelity": config.fidelity or before.fidelity,
         }
     )
 

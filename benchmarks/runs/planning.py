@@ -26,6 +26,7 @@ from plait.benchmarks.runs.experiment import (
 from plait.benchmarks.runs.forecast.forecast import Forecast, time_text
 from plait.benchmarks.runs.forecast.machines import Machine
 from plait.benchmarks.runs.forecast.rates import Sources
+from plait.benchmarks.runs.reference import FidelityPlan
 from plait.benchmarks.runs.run_directory import read_manifest
 from plait.benchmarks.tasks.row_tables import IdTable
 from plait.benchmarks.wording import quantity
@@ -226,6 +227,12 @@ class RunPlan:
         return () if remarks is None else remarks.lines
 
     @property
+    def fidelity(self) -> Sequence[str]:
+        """What is shown on a few queries first, in a line; empty where nothing is."""
+        asked = FidelityPlan.of(self.experiment)
+        return () if asked is None else (str(asked),)
+
+    @property
     def shared(self) -> Sequence[str]:
         """Stages whose records serve several systems."""
         lines = []
@@ -306,6 +313,7 @@ class RunPlan:
             ("would be made again", "yellow", self.made_again),
             ("edited since its records were made", "yellow", self.edited),
             ("pinned", "yellow", self.pinned),
+            ("fidelity", "yellow", self.fidelity),
             ("retired model", "yellow", self.retired),
             ("malformed rows", "yellow", self.malformed),
             ("over budget", "red", [self.over_budget]),

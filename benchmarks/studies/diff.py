@@ -25,6 +25,7 @@ from plait.benchmarks.results.board import Board
 from plait.benchmarks.results.files.reading import RunResults
 from plait.benchmarks.results.numbers import NumberForm
 from plait.benchmarks.results.paired import PairedMeans
+from plait.benchmarks.results.repeats import values_by_repeat
 from plait.benchmarks.results.table import ResultTable, TableColumn
 from plait.benchmarks.runs.opening import open_results
 from plait.cluster.store import read_blob
@@ -43,6 +44,9 @@ _AT_ONCE = 512
 """Answers that are read together."""
 Pixels = npt.NDArray[np.uint8]
 """(height, width, 3)"""
+ImageDistance = Callable[[Pixels, Pixels], float | None]
+"""Measures two images of one size; None where they are too small for it."""
+NO_DISTANCES: Mapping[str, ImageDistance] = {}
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,13 @@ class FinishedRun:
         pairs = zip(self.board.keys, values, strict=True)
         return {key: float(value) for key, value in pairs if not np.isnan(value)}
 
+    def scored_repeats(self, system: str, scorer: str) -> dict[str, int]:
+        """Return in how many repeats each query has a score, by its key."""
+        column = [s.name for s in self.board.systems].index(system)
+        values = values_by_repeat(self.board, scorer)[:, :, column]
+        counts = (~np.isnan(values)).sum(axis=0)
+        return dict(zip(self.board.keys, counts.tolist(), strict=True))
+
     def answers(self, system: str, keys: Sequence[str], repeats: int) -> Iterator[Answer]:
         """Yield the answers to queries by their keys, in one repeat after the other."""
         for repeat in range(1, repeats + 1):
@@ -92,6 +103,39 @@ class FinishedRun:
                 found = self.results.evaluations(some, systems=[system], repeat=repeat)
                 documents = {key_of(e.sample): e.document for e in found}
                 yield from (documents.get(key) for key in some)
+
+
+class ComparedAnswers(NamedTuple):
+    """The answers of two systems, query by query."""
+
+    systems: tuple[str, str]
+    unit: str
+    """What positions in texts are counted in."""
+    pairs: Sequence[AnswerPair]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairedRuns:
+    """Two runs, the systems that are compared, and the queries that both were asked."""
+
+    runs: tuple[FinishedRun, FinishedRun]
+    systems: Sequence[tuple[str, str]]
+    """One of each run."""
+    keys: Sequence[str]
+    """Of queries that ask the same in both."""
+    changed: Sequence[str]
+    """Of queries that ask something else in the other run."""
+
+    @property
+    def scorers(self) -> list[str]:
+        """The scorers that both runs have."""
+        one, other = self.runs
+        return [name for name in one.scorers if name in other.scorers]
+
+    @property
+    def repeats(self) -> int:
+        """Answers to each query that both runs have."""
+        return min(run.results.about.repeats for run in self.runs)
 
 
 def run_difference(
@@ -111,16 +155,36 @@ def run_difference(
     measuring two images of 1024 pixels a side takes half a second. `on_progress` is told
     how many answers of how many are compared.
     """
+    paired = pair_runs(first, second, system, against)
+    compared = compare_answers(paired, answers=answers, on_progress=on_progress)
+    return describe_difference(paired, compared)
+
+
+def pair_runs(
+    first: AnyPath, second: AnyPath, system: str | None = None, against: str | None = None
+) -> PairedRuns:
+    """Return the runs at `first` and `second` with what `run_difference` compares.
+
+    UsageError for names that a run does not have, and where no system can be paired.
+    """
     runs = one, other = FinishedRun.at(first), FinishedRun.at(second)
-    pairs = _system_pairs(runs, system, against)
+    systems = _system_pairs(runs, system, against)
     common = [key for key in one.queries if key in other.queries]
     same = [key for key in common if _question(one, key) == _question(other, key)]
     alike = set(same)
-    scorers = [name for name in one.scorers if name in other.scorers]
-    scores = [_scores(runs, *both, alike) for both in product(pairs, scorers)]
-    n = len(same) if answers is None else min(answers, len(same))
-    keys = [same[i * len(same) // n] for i in range(n)]
-    answered = _compare_answers(runs, pairs, keys, on_progress)
+    changed = [key for key in common if key not in alike]
+    return PairedRuns(runs=runs, systems=systems, keys=same, changed=changed)
+
+
+def describe_difference(
+    paired: PairedRuns, compared: Sequence[ComparedAnswers]
+) -> tuple[dict[str, Any], list[ResultTable]]:
+    """Return what `run_difference` does."""
+    one, other = paired.runs
+    alike = set(paired.keys)
+    both = product(paired.systems, paired.scorers)
+    scores = [_scores(paired.runs, systems, name, alike) for systems, name in both]
+    answered = [answer_differences(*answers) for answers in compared]
     alone = {kind: _alone(getattr(one, kind), getattr(other, kind)) for kind in _KINDS}
     content = {
         "first": str(one.root),
@@ -128,7 +192,7 @@ def run_difference(
         "differences": [plain for plain, _ in scores],
         "only_first": {kind: names for kind, (names, _) in alone.items()},
         "only_second": {kind: names for kind, (_, names) in alone.items()},
-        "changed_queries": [key for key in common if key not in alike],
+        "changed_queries": [*paired.changed],
         "answers": answered,
     }
     title = f"{other.root.resolve().name} minus {one.root.resolve().name}"
@@ -149,30 +213,36 @@ def _question(run: FinishedRun, key: str) -> Any:
     return getattr(run.queries[key], "question", None)
 
 
-def _compare_answers(
-    runs: tuple[FinishedRun, FinishedRun],
-    pairs: Sequence[tuple[str, str]],
-    keys: Sequence[str],
-    on_progress: Callable[[int, int], None],
-) -> list[dict[str, Any]]:
-    """Return the differences in answers to queries, by pair of systems."""
-    one, other = runs
-    repeats = min(run.results.about.repeats for run in runs)
+def compare_answers(
+    paired: PairedRuns,
+    *,
+    answers: int | None = None,
+    further: Mapping[str, ImageDistance] = NO_DISTANCES,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[ComparedAnswers]:
+    """Return the answers to at most `answers` queries beside each other.
+
+    Images are measured by the `further` distances too.
+    """
+    one, other = paired.runs
+    n = len(paired.keys) if answers is None else min(answers, len(paired.keys))
+    keys = [paired.keys[i * len(paired.keys) // n] for i in range(n)]
+    repeats = paired.repeats
     asked = [*product(range(1, repeats + 1), keys)]
     if not asked:
         return []
-    total = len(pairs) * len(asked)
-    differences = []
-    for number, names in enumerate(pairs):
+    total = len(paired.systems) * len(asked)
+    found = []
+    for number, names in enumerate(paired.systems):
         ours = one.answers(names[0], keys, repeats)
         theirs = other.answers(names[1], keys, repeats)
         split = splitter_of((one.systems[names[0]].draft, other.systems[names[1]].draft))
         compared = []
         for (repeat, key), mine, yours in zip(asked, ours, theirs, strict=True):
-            compared.append(answer_pair(key, repeat, (mine, yours), split))
+            compared.append(answer_pair(key, repeat, (mine, yours), split, further))
             on_progress(number * len(asked) + len(compared), total)
-        differences.append(answer_differences(names, split.unit, compared))
-    return differences
+        found.append(ComparedAnswers(names, split.unit, compared))
+    return found
 
 
 _KINDS = ("systems", "scorers", "queries")
@@ -294,20 +364,25 @@ _ALEXNET = "alexnet-owt-7be5be79.pth"
 _OF_LPIPS = ("torch", "torchvision", "torchmetrics")
 
 
-def image_difference(one: Image, other: Image) -> ImageDifference | None:
+def image_difference(
+    one: Image, other: Image, further: Mapping[str, ImageDistance] = NO_DISTANCES
+) -> ImageDifference | None:
     """Compare the decoded images, 8-bit RGB; None where all pixels are equal.
 
-    ImageError where an image cannot be decoded, DamagedPart where it cannot be read.
+    By `MEASURES` and by `further` ones. ImageError where an image cannot be decoded,
+    DamagedPart where it cannot be read.
     """
     if one.digest == other.digest:
         return None
     first, second = (np.asarray(decode(read_blob(image))) for image in (one, other))
     if first.shape != second.shape:
-        return {"same_size": False, **dict.fromkeys(MEASURES)}
-    return None if np.array_equal(first, second) else _measure(first, second)
+        return {"same_size": False, **dict.fromkeys([*MEASURES, *further])}
+    return None if np.array_equal(first, second) else _measure(first, second, further)
 
 
-def _measure(one: Pixels, other: Pixels) -> ImageDifference:
+def _measure(
+    one: Pixels, other: Pixels, further: Mapping[str, ImageDistance]
+) -> ImageDifference:
     from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
     # Signed, since differences of bytes below 0 would wrap around.
@@ -328,6 +403,7 @@ def _measure(one: Pixels, other: Pixels) -> ImageDifference:
         "psnr": float(peak_signal_noise_ratio(one, other)),
         "ssim": ssim,
         "lpips": distance,
+        **{name: measure(one, other) for name, measure in further.items()},
     }
 
 
@@ -343,6 +419,34 @@ def lpips() -> tuple[Callable[[Pixels, Pixels], float] | None, str]:
     if absent := [name for name in _OF_LPIPS if not is_installed(name)]:
         return None, f"without LPIPS: it needs {' and '.join(absent)}"
     return _lpips_of_alexnet(), "LPIPS by AlexNet"
+
+
+_VGG = "vgg16-397923af.pth"
+"""The file of torchvision's `VGG16_Weights.DEFAULT`, on which DISTS is built."""
+
+
+def dists() -> tuple[ImageDistance | None, str]:
+    """Return DISTS (Ding et al. 2020), None without VGG16's weights; and a remark.
+
+    It is that of the scorer `dists`, whose settings say to which size images are brought.
+    """
+    path = _torch_hub() / "checkpoints" / _VGG
+    if not path.exists():
+        return None, f"without DISTS: torchvision's weights of VGG16 are not at {path}"
+    if absent := [name for name in _OF_LPIPS if not is_installed(name)]:
+        return None, f"without DISTS: it needs {' and '.join(absent)}"
+    from PIL import Image as Pillow
+
+    from plait.scorers.perceptual import Dists
+
+    network = Dists(model=str(path), device="cpu")
+
+    def distance(one: Pixels, other: Pixels) -> float | None:
+        if min(one.shape[:2]) < _LPIPS_SIDE:
+            return None
+        return network.compare(Pillow.fromarray(one), Pillow.fromarray(other))
+
+    return distance, "DISTS by VGG16"
 
 
 @cache
@@ -446,7 +550,11 @@ class AnswerPair(NamedTuple):
 
 
 def answer_pair(
-    query: str, repeat: int, answers: tuple[Answer, Answer], splitter: Splitter
+    query: str,
+    repeat: int,
+    answers: tuple[Answer, Answer],
+    splitter: Splitter,
+    further: Mapping[str, ImageDistance] = NO_DISTANCES,
 ) -> AnswerPair:
     """Compare two answers to one query; raises what `image_difference` raises."""
     one, other = answers
@@ -456,7 +564,10 @@ def answer_pair(
     ours = one.value
     theirs = other.value
     try:
-        images = tuple(map(image_difference, ours.images, theirs.images))
+        images = tuple(
+            image_difference(mine, yours, further)
+            for mine, yours in zip(ours.images, theirs.images, strict=False)
+        )
     except ImageError as error:
         raise ImageError(f"an answer to {query} holds a broken image: {error}") from error
     return AnswerPair(

@@ -798,25 +798,46 @@ def diff(
             help="Compare texts and images for at most this many queries; scores for all.",
         ),
     ] = None,
+    margin: Annotated[
+        list[str] | None,
+        Option(
+            metavar="MEASURE=VALUE",
+            help="How much worse the second run may be: a scorer of both (clipscore=0.5% "
+            "or =0.02), images (lpips=0.02, dists, psnr=38, ssim), or equal texts "
+            "(exact=0.98); may be repeated.",
+        ),
+    ] = None,
     out: JsonFile = None,
-) -> None:
+) -> int:
     """Show how the answers and scores of two runs differ.
 
     Paired by query. Of texts: how many are equal, and where they first differ. Of images:
     pixels, PSNR, SSIM, and LPIPS where its weights are. Of scores: the second run's minus
-    the first's.
+    the first's. With --margin, whether the second run is shown not to be worse than the
+    first by more than that: exit status 1 where a margin is not shown.
     """
     from plait.benchmarks.studies.diff import remarks, run_difference
+    from plait.benchmarks.studies.fidelity import gate_of_runs, parse_margins
     from plait.benchmarks.terminal import progress
     from plait.commands import show_study
 
+    roots = (any_path(first), any_path(second))
     names = (system, against)
+    margins = parse_margins(margin or ())
     console = _console()
+    status = 0
     with progress(console, "comparing answers") as show:
-        content, tables = run_difference(
-            any_path(first), any_path(second), *names, answers=answers, on_progress=show
-        )
+        if margins:
+            content, tables, gate = gate_of_runs(
+                *roots, margins, *names, answers=answers, on_progress=show
+            )
+            status = 0 if gate.passed else 1
+        else:
+            content, tables = run_difference(
+                *roots, *names, answers=answers, on_progress=show
+            )
     show_study(content, tables, remarks(content), out, console)
+    return status
 
 
 @app.command()

@@ -46,6 +46,12 @@ from plait.benchmarks.runs.opening import (
 )
 from plait.benchmarks.runs.planning import NO_OPTIONS, ForecastOptions, RunPlan
 from plait.benchmarks.runs.queries import refuse_changed_data
+from plait.benchmarks.runs.reference import (
+    FidelityPlan,
+    changed_systems,
+    share_records,
+    shared_stages,
+)
 from plait.benchmarks.runs.run_directory import (
     folder_written,
     former_config,
@@ -67,12 +73,14 @@ from plait.generators.base import Fault
 from plait.generators.buckets import AnyPath
 from plait.generators.errors import UsageError
 from plait.generators.files import write_whole
-from plait.generators.names import validate
+from plait.generators.names import unknown, validate
 from plait.scorers import takes
 from plait.scorers.judging.resolve import refuse_mini_lvlm, takes_run_rubric
+from plait.scorers.statistics.margins import Margin
 
 if TYPE_CHECKING:
     from plait.benchmarks.studies.annotate import AnnotateOptions
+    from plait.benchmarks.studies.fidelity import Gate
     from plait.benchmarks.studies.paper.writing import PaperOptions
 
 FINISHED = 0
@@ -261,10 +269,15 @@ def _judge_changes(
     return {"models": models} if values else {}
 
 
-def _execute(plan: RunPlan, console: Console, *, only_scorers: bool) -> ExecutedRun:
+def _refuse_unready(plan: RunPlan) -> None:
+    """UsageError where something is missing, of no use, or over the budget."""
     over_budget = filter(None, [plan.over_budget])
     if refusals := [*plan.missing, *plan.useless_scorers, *over_budget]:
         raise UsageError("\n".join(refusals))
+
+
+def _execute(plan: RunPlan, console: Console, *, only_scorers: bool) -> ExecutedRun:
+    _refuse_unready(plan)
     experiment = plan.experiment
     root = plan.root
     refuse_unless_writable(root)
@@ -283,6 +296,10 @@ def _execute(plan: RunPlan, console: Console, *, only_scorers: bool) -> Executed
         console.print(line)
     if plan.forecast.stages:
         console.print(f"forecast: {plan.forecast.headline}")
+    if not only_scorers:
+        stopped = _show_fidelity(plan, console)
+        if stopped is not None:
+            return ExecutedRun(root, stopped, None)
     if plan.shard is not None:
         return _execute_shard(plan, console)
     return _execute_whole(plan, console, only_scorers=only_scorers)
@@ -292,6 +309,20 @@ def _execute_whole(
     plan: RunPlan, console: Console, *, only_scorers: bool = False, makes: bool = True
 ) -> ExecutedRun:
     """Make what is missing, unless it `makes` nothing, and write tables and page."""
+    root = plan.root
+    result = _make_results(plan, console, only_scorers=only_scorers, makes=makes)
+    board = RunResults.at(root).board
+    took = conclude(root, plan.forecast, result, board)
+    _conclude(board, plan.experiment.config, result, console)
+    if took:
+        console.print(took)
+    return ExecutedRun(root, result, board)
+
+
+def _make_results(
+    plan: RunPlan, console: Console, *, only_scorers: bool = False, makes: bool = True
+) -> RunResult:
+    """Make what is missing, unless it `makes` nothing, and write the results."""
     experiment = plan.experiment
     root = plan.root
     options = experiment.engine_options(
@@ -312,12 +343,99 @@ def _execute_whole(
             current=experiment.current_results,
         )
     writer.finish(root / FOLDER)
-    board = RunResults.at(root).board
-    took = conclude(root, plan.forecast, result, board)
-    _conclude(board, experiment.config, result, console)
-    if took:
-        console.print(took)
-    return ExecutedRun(root, result, board)
+    return result
+
+
+def _show_fidelity(whole: RunPlan, console: Console) -> RunResult | None:
+    """Show on a few queries that a run is as good as its reference, where it has one.
+
+    Nothing is made where that was shown before. Return what stopped it before it was done,
+    None where the run may start. FidelityError where a margin is not shown; UsageError
+    where it cannot be tested.
+    """
+    asked = FidelityPlan.of(whole.experiment)
+    if asked is None or (asked.passed and not whole.remake):
+        return None
+    if whole.shard is not None:
+        raise UsageError(
+            f"fidelity is not shown yet, and shards do not show it: run the config once "
+            f"without --shard and with --limit {asked.fast.limit} into {whole.root}, then "
+            "all shards"
+        )
+    from plait.benchmarks.studies.fidelity import FidelityError, refuse_margins
+
+    margins = asked.fidelity.parsed_margins
+    scorers = whole.experiment.scorers
+    refuse_margins(margins, scorers, scorers)
+    console.print(f"fidelity: {asked}")
+    fast = _plan_part(asked.fast, whole, console)
+    if not isinstance(asked.reference, RunConfig):
+        place = asked.reference
+        systems = [system.name for system in fast.experiment.systems if system.stages]
+        result = _make_results(fast, console)
+    else:
+        reference = _plan_part(asked.reference, whole, console)
+        place = reference.root
+        systems = changed_systems(fast.experiment, reference.experiment)
+        result = _make_results(fast, console)
+        if not result.interrupted:
+            shared = shared_stages(fast.experiment, reference.experiment)
+            share_records(fast.root, reference.root, shared)
+            result = _make_results(reference, console)
+    if result.interrupted:
+        return result
+    gate = _gate_of_parts(place, fast, systems, margins, console)
+    asked.keep(gate.as_json)
+    if not gate.passed:
+        error = FidelityError(
+            "the run is not shown to be as good as its reference, and was not started "
+            f"({gate.refusal}). What both have answered is in {fast.root.parent}"
+        )
+        error.tables = [gate.table]
+        raise error
+    console.print(gate.table.rich)
+    share_records(fast.root, whole.root, fast.experiment.plan.stages)
+    return None
+
+
+def _plan_part(config: RunConfig, whole: RunPlan, console: Console) -> RunPlan:
+    """Return the plan of a small run that is made before the whole; UsageError."""
+    part = plan(config, console, remake=whole.remake, same_code=whole.same_code)
+    _refuse_unready(part)
+    part.refuse_edited()
+    return part
+
+
+def _gate_of_parts(
+    reference: AnyPath,
+    fast: RunPlan,
+    systems: Sequence[str],
+    margins: Sequence[Margin],
+    console: Console,
+) -> Gate:
+    """Return whether margins are shown of systems of a small run; UsageError.
+
+    The reference is a run that has these systems and has answered the same queries.
+    """
+    from plait.benchmarks.studies.diff import pair_runs
+    from plait.benchmarks.studies.fidelity import apply_gate
+
+    paired = pair_runs(reference, fast.root)
+    there = paired.runs[0].systems
+    for name in systems:
+        if name not in there:
+            raise unknown(f"system of the reference {reference}", name, there)
+    asked = len(fast.experiment.samples)
+    if len(paired.keys) < asked:
+        raise UsageError(
+            f"the reference {reference} was asked {len(paired.keys):,} of the {asked:,} "
+            "queries by which the run is compared with it: lower fidelity.queries, or add "
+            "queries to the reference with --limit, by the same seed"
+        )
+    paired = replace(paired, systems=[(name, name) for name in systems])
+    with progress(console, "comparing answers") as show:
+        _, gate = apply_gate(paired, margins, on_progress=show)
+    return gate
 
 
 def _execute_shard(plan: RunPlan, console: Console) -> ExecutedRun:

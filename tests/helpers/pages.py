@@ -25,6 +25,8 @@ from plait.benchmarks.results.table import ResultTable
 from plait.benchmarks.runs.config import (
     CompositionConfig,
     EngineConfig,
+    FidelityConfig,
+    ReferenceSettings,
     ReportConfig,
     RunConfig,
 )
@@ -43,6 +45,8 @@ _SECTIONS: Mapping[str, type[BaseModel]] = {
     "[engine]": EngineConfig,
     "[composition]": CompositionConfig,
     "[composition.critic]": CriticSettings,
+    "[fidelity]": FidelityConfig,
+    "[fidelity.reference]": ReferenceSettings,
     "[report]": ReportConfig,
     "[models.NAME]": StageSettings,
     "[servers.NAME]": ServerTable,
@@ -122,6 +126,8 @@ def _kind(annotation: Any) -> str:
     if origin is tuple:
         return "list"
     if isinstance(origin, type) and issubclass(origin, Mapping):
+        return "table"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return "table"
     if choices:
         return " or ".join(dict.fromkeys(map(_kind, choices)))
