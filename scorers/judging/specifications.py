@@ -2,10 +2,9 @@
 
 Specifications are questions of yes or no about an answer, each with the answer that is
 expected. `official` asks, reads and counts as run_eval.py and score_and_rank.py of
-yuyouxixi/SpecV@2af3845, by the texts of the user's copy. It differs in four ways: a reply
-that cannot be read is not asked for again, quotation marks inside a text are not escaped
-for it, images are shown as they are and not as JPEG of a few megabytes, and an answer whose
-judging failed is counted as unscored beside the mean.
+yuyouxixi/SpecV@2af3845, by the texts of the user's copy. It differs in three ways: a reply
+that cannot be read is not asked for again, images are shown as they are and not as JPEG of
+a few megabytes, and an answer whose judging failed is counted as unscored beside the mean.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 from plait.generators.base import NotApplicable, Result, Unread, Unscored, Walk
 from plait.generators.buckets import AnyPath
 from plait.generators.content import fill
-from plait.generators.document import Content, Document, Image, Query, Score, Text, Turn
+from plait.generators.document import Content, Document, Image, Query, Score, Text
 from plait.generators.errors import MissingInput, UsageError
 from plait.generators.replies import (
     as_bool,
@@ -293,11 +292,9 @@ class SpecificationsJudge(QuestionsJudge[Mapping[int, str]]):
         if track in ONE_IMAGE:
             images = [s for s in answer if isinstance(s, Image)]
             if len(images) != 1:
-                return Unscored(
-                    f"the released program judges one image, not {len(images)}"
-                )
-            text = replace_marks(template, {k: asked for k in _ASKED})
-            text = replace_marks(text, {k: checklist for k in _LISTED})
+                return Unscored(f"the released program judges one image, not {len(images)}")
+            text = replace_marks(template, dict.fromkeys(_ASKED, asked))
+            text = replace_marks(text, dict.fromkeys(_LISTED, checklist))
             return _with_images(track, question, images[0], text)
         if track == TEXT_ONLY:
             answer = (Text(_text_of(answer)),)
@@ -425,10 +422,13 @@ def answers(reply: str, ids: Sequence[int]) -> dict[int, str] | Unreadable:
     several: list[int] = []
     for id in ids:
         readings = stated.get(id, set())
-        (several if len(readings) > 1 else lacking).append(id)
-        if len(readings) == 1 and (ruling := next(iter(readings))) is not None:
+        ruling = next(iter(readings), None)
+        if len(readings) > 1:
+            several.append(id)
+        elif ruling is None:
+            lacking.append(id)
+        else:
             said[id] = _YES if ruling else _NO
-            lacking.pop()
     if rest or not stated:
         return Unreadable(no_object(reply))
     if several:
@@ -469,8 +469,15 @@ def _as_id(value: Any) -> int | None:
 _FENCE = re.compile(r"```(?:json|JSON)?\s*\n?(.*?)```", re.DOTALL)
 _OPEN_FENCE = re.compile(r"```(?:json|JSON)")
 _COMMA_TOO_MANY = re.compile(r",\s*(?=[}\]])")
-_UNQUOTED = re.compile(r'(?<=:)(\s*)(?=[^\s"{\[\d-])(?!(?:true|false|null)\b)')
-"""Between a key and a value that has no quotation mark before it."""
+_BEFORE_VALUE = (
+    re.compile(r'(?<=:)(\s*)(?=[^\s"{\[\d-])(?!(?:true|false|null)\b)'),
+    re.compile(r'(?<=:)(\s*)(?=\[[^\s"\[\]{}\dtfn-])'),
+)
+"""Between a key and a value that is a word, or a list of words, without quotation marks."""
+_MOST_ESCAPED = 50
+_FAR_BACK = 100
+_FAR_ON = 10
+"""Characters around an error in which a quotation mark is looked for."""
 
 
 def official_answers(reply: str, ids: Sequence[int]) -> dict[int, str] | Unreadable:
@@ -496,8 +503,8 @@ def official_answers(reply: str, ids: Sequence[int]) -> dict[int, str] | Unreada
 
 
 def _official_json(reply: str) -> Any:
-    """Return the first that is JSON of the places where the program looks for it."""
-    for text in _official_places(reply):
+    """Return the first that is JSON of the texts that the program tries; None for none."""
+    for text in _official_texts(reply):
         try:
             return json.loads(text)
         except json.JSONDecodeError:
@@ -505,18 +512,26 @@ def _official_json(reply: str) -> Any:
     return None
 
 
-def _official_places(reply: str) -> Iterator[str]:
+def _official_texts(reply: str) -> Iterator[str]:
+    """Yield the reply and what is found and mended in it, in the program's order.
+
+    What is in braces is left out: it is an object and no list.
+    """
     yield reply
     yield _quote_values(reply)
     if fenced := _FENCE.search(reply):
         inside = fenced[1].strip()
         yield inside
         yield _quote_values(inside)
+        yield _escape_quotes(inside)
+        yield _escape_quotes(_quote_values(inside))
         yield _COMMA_TOO_MANY.sub("", inside)
     if opened := _OPEN_FENCE.search(reply):
         inside = reply[opened.end() :].strip().rstrip("`").strip()
         yield inside
         yield _quote_values(inside)
+        yield _escape_quotes(_quote_values(inside))
+        yield _escape_quotes(inside)
     start = reply.find("[")
     end = reply.rfind("]") + 1
     if -1 < start < end:
@@ -524,9 +539,47 @@ def _official_places(reply: str) -> Iterator[str]:
         yield listed
         yield _COMMA_TOO_MANY.sub("", listed)
         yield _quote_values(listed)
+        yield _escape_quotes(listed)
+        yield _escape_quotes(_quote_values(listed))
 
 
 def _quote_values(text: str) -> str:
-    return _UNQUOTED.sub(r'\1"', text)
+    """Return a text with a quotation mark before each word that is a value."""
+    for pattern in _BEFORE_VALUE:
+        text = pattern.sub(r'\1"', text)
+    return text
 
 
+def _escape_quotes(text: str) -> str:
+    """Return a text with quotation marks escaped where that leads further in it as JSON."""
+    for _ in range(_MOST_ESCAPED):
+        reached = _error_in(text)
+        if reached is None:
+            break
+        places = [*range(reached - 1, max(0, reached - _FAR_BACK), -1)]
+        places += range(reached, min(len(text), reached + _FAR_ON))
+        better = _escape_one(text, reached, places)
+        if better is None:
+            break
+        text = better
+    return text
+
+
+def _escape_one(text: str, reached: int, places: Sequence[int]) -> str | None:
+    for i in places:
+        if text[i] != '"' or (i > 0 and text[i - 1] == "\\"):
+            continue
+        escaped = f'{text[:i]}\\"{text[i + 1 :]}'
+        error = _error_in(escaped)
+        if error is None or error > reached:
+            return escaped
+    return None
+
+
+def _error_in(text: str) -> int | None:
+    """Return where a text is no longer JSON; None where it is."""
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        return error.pos
+    return None
