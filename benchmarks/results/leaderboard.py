@@ -40,6 +40,7 @@ from plait.benchmarks.results.comparisons import (
     ranges_of_ranks,
 )
 from plait.benchmarks.results.costs import MEASURES
+from plait.benchmarks.results.judges import panels_of, write_judges
 from plait.benchmarks.results.numbers import NumberForm, estimate_of
 from plait.benchmarks.results.pairings.comparison import pairings_of
 from plait.benchmarks.results.pairings.tables import AMOUNT, write_pairings
@@ -747,7 +748,8 @@ def parts_of(scores: Mapping[str, Any]) -> Iterator[tuple[str, str, Cell]]:
 def write_leaderboard(board: Board, root: AnyPath) -> None:
     """Write leaderboard.{json,csv,md,tex}, differences.json and failures.csv.
 
-    And pairings.{json,csv,md,tex} where systems form a matrix. Equal boards, equal bytes.
+    And judges.json where there are two judges of one kind, pairings.{json,csv,md,tex} where
+    systems form a matrix. Equal boards, equal bytes.
     """
     write_whole(root / "leaderboard.json", json_text(leaderboard(board)))
     write_whole(root / "leaderboard.csv", _as_csv(board))
@@ -759,6 +761,7 @@ def write_leaderboard(board: Board, root: AnyPath) -> None:
     latex = latex_page(title, ranked, board.warning, board.brief_warning)
     write_whole(root / "leaderboard.tex", latex)
     write_whole(root / "differences.json", json_text(differences(board)))
+    write_judges(board, root)
     write_whole(root / FAILURES, failures_csv(board))
     write_pairings(board, root, pairings_of(board))
 
@@ -820,6 +823,9 @@ def _markdown(board: Board) -> str:
         for table in (field_table(board, scorer), *criteria_tables(board, scorer)):
             parts += _section(table, 3)
         parts += _section(pairs_table(board, scorer.name), 3, _ABOUT_PAIRS)
+    for panel in panels_of(board):
+        for level, table in zip((2, 3, 3), panel.tables(), strict=False):
+            parts += _section(table, level)
     parts += _section(controls_table(board), 2, ABOUT_CONTROLS)
     parts += _section(counts_table(board), 2)
     reasons = reasons_table("system", reasons_of(board))

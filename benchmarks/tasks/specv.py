@@ -235,7 +235,7 @@ def _checklist(file: Path) -> str:
     if not ids:
         raise RowError(Rule.EMPTY, f"{file.name} has no specifications")
     if len({*ids}) < len(ids):
-        raise RowError(Rule.DUPLICATE, f"{file.name} has a number twice")
+        raise RowError(Rule.ID, f"{file.name} has a number twice")
     return text
 
 

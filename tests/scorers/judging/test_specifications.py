@@ -40,7 +40,6 @@ from plait.scorers.judging.specifications import (
     WEIGHTINGS,
     SpecificationsJudge,
     answers,
-    official_answers,
 )
 
 IDS = range(1, 6)
@@ -202,17 +201,6 @@ def test_a_reply_is_read_or_says_what_it_lacks(reply: str, read: Any) -> None:
     else:
         assert isinstance(found, Unreadable)
         assert read in found.reason
-
-
-@pytest.mark.parametrize("reply", REPLIES)
-def test_what_corrected_mode_reads_it_reads_as_is_meant(reply: str) -> None:
-    """Where both read all of a reply in exact words, they read the same."""
-    found, official = answers(reply, IDS), official_answers(reply, IDS)
-    if isinstance(found, Unreadable) or isinstance(official, Unreadable):
-        return
-    assert all(found[i] == official[i] for i in IDS if official[i] in ("Yes", "No")) or (
-        "several" in str(found)
-    )
 
 
 def test_a_reply_that_lacks_answers_is_asked_for_again_and_never_a_number() -> None:
