@@ -366,12 +366,12 @@ def _with_images(track: str, question: Content, image: Image, text: str) -> Cont
         return (image, Text(text.replace(_IMAGE_MARK, _SEE_IMAGE)))
     given = [s for s in question if isinstance(s, Image)]
     if track == "edit":
-        head = (Text("[Original Image]:"), *given[:1], Text("\n[Edited Image]:"))
-        return (*head, image, Text(f"\n{text}"))
+        before: Content = (Text("[Original Image]:"), *given[:1])
+        return (*before, Text("\n[Edited Image]:"), image, Text(f"\n{text}"))
     parts: list[Text | Image] = []
     for number, reference in enumerate(given, start=1):
-        before = "" if number == 1 else "\n"
-        parts += [Text(f"{before}[Reference Image {number}]:"), reference]
+        line = "" if number == 1 else "\n"
+        parts += [Text(f"{line}[Reference Image {number}]:"), reference]
     return (*parts, Text("\n[Generated Image]:"), image, Text(f"\n{text}"))
 
 
