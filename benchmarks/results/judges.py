@@ -200,7 +200,7 @@ class JudgePanel:
             "a mean rank is by query."
         ]
         if left := self._left_out():
-            notes.append(f"Without a score from every judge: {', '.join(left)}.")
+            notes.append(f"Without an average by every judge: {', '.join(left)}.")
         return ResultTable.of(
             f"Ranks by judge ({self.kind})", ["system", *columns], rows, notes
         )
