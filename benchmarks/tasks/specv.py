@@ -98,7 +98,9 @@ def load(place: str, cache: Path) -> TaskSet:
         return _query(entry, root, images[entry.track])
 
     used = dict.fromkeys(entry.track for entry in entries)
-    checklists = sorted(root.glob(f"{CHECKLISTS}/*/*/*.json"))
+    checklists: list[Path] = []
+    for track in tracks:
+        checklists += sorted(root.glob(f"{CHECKLISTS}/{track}/*/*.json"))
     return task_set(
         NAME,
         place,

@@ -28,9 +28,10 @@ from plait.benchmarks.results.rankings import (
     means_of,
     weights_of,
 )
+from plait.benchmarks.results.report.page import write_report
 from plait.cluster.plan import Evaluation
 from plait.generators.base import Result, Unscored
-from plait.generators.document import Score
+from plait.generators.document import Image, Score
 from plait.scorers.base import Scorer
 from plait.scorers.statistics.estimate import Floats
 
@@ -199,6 +200,10 @@ def test_files_hold_all_of_it(tmp_path: Path) -> None:
     page = (tmp_path / "leaderboard.md").read_text()
     assert "## Ranks by judge (judge)" in page
     assert "Kendall's tau" in page
+    report = write_report(whole, tmp_path, {}, Image.read).read_text()
+    assert 'id="section-judges"' in report
+    assert "Pairs that judges order differently" in report
     alone = made({A: values[A]})
     write_judges(alone, tmp_path / "alone")
     assert not (tmp_path / "alone").exists()
+    assert "section-judges" not in write_report(alone, tmp_path, {}, Image.read).read_text()
