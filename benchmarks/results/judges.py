@@ -23,6 +23,7 @@ from plait.benchmarks.results.comparisons import (
     Comparison,
     about_correction,
     compare_systems,
+    comparisons,
     p_text,
     ranges_of_ranks,
     round_p,
@@ -98,11 +99,24 @@ class JudgePanel:
 
     @cached_property
     def _drawn(self) -> list[Floats]:
-        """By judge, the average of each system: by fixed weights where all have such."""
-        fixed = [averages_of(self.board, own, fixed=True) for own in self._common]
-        if self.board.categories and all(np.isfinite(d[0]).any() for d in fixed):
-            return fixed
-        return [averages_of(self.board, own, fixed=False) for own in self._common]
+        """By judge, the average of each system, by fixed weights where one has such."""
+        # Every judge has the same values, so that all are drawn at once.
+        columns = np.concatenate([*self._common], axis=1)
+        drawn = averages_of(self.board, columns, fixed=self._has_fixed)
+        return np.split(drawn, len(self.scorers), axis=1)
+
+    @property
+    def _has_fixed(self) -> bool:
+        """Whether some system has a value in every category that has any."""
+        known = ~np.isnan(self._common[0])
+        everywhere = np.ones(known.shape[1], np.bool_)
+        found = False
+        for category in self.board.categories:
+            own = known[self.board.rows_of(self.board.groups_of(category))].any(axis=0)
+            if own.any():
+                found = True
+                everywhere &= own
+        return found and bool(everywhere.any())
 
     @cached_property
     def _places(self) -> list[int]:
@@ -141,11 +155,23 @@ class JudgePanel:
     @cached_property
     def compared(self) -> list[list[Comparison]]:
         """By judge, every two systems on the answers that all judges scored."""
+        if self._is_whole:
+            every = comparisons(self.board)
+            known = {*self.systems}
+            return [[c for c in every[j] if {c.a, c.b} <= known] for j in self.judges]
         found = []
         for scorer, values in zip(self.scorers, self._common, strict=True):
             own = values[:, self._places]
             found.append(compare_systems(scorer, self.systems, own, self.board.correction))
         return found
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether all judges scored the same answers, and no system is left out."""
+        lacking = np.isnan(self._common[0])
+        values = (self.board.values[judge] for judge in self.judges)
+        same = all(np.array_equal(np.isnan(own), lacking) for own in values)
+        return same and not self._left_out()
 
     @cached_property
     def ranges(self) -> list[dict[str, tuple[int, int]]]:

@@ -31,6 +31,8 @@ from plait.scorers.statistics.estimate import (
     bootstrap_weights,
 )
 
+_AT_ONCE = 4096
+"""Queries that are drawn at a time."""
 _LEAST_FOR_TAU = 3
 """Systems: of two there is one pair, which both order alike or not."""
 _STRONGEST = 40
@@ -55,22 +57,41 @@ def means_of(weights: Floats, values: Floats) -> Floats:
     return means
 
 
+def drawn_means(keys: Sequence[str], values: Floats) -> Floats:
+    """Return (1 + DRAWS, columns) means of `values` (queries, columns), NaN for no value.
+
+    `keys` name the queries. Few queries are drawn at a time, so that memory does not grow
+    with their number.
+    """
+    sums = np.zeros((1 + DRAWS, values.shape[1]))
+    counts = np.zeros_like(sums)
+    for start in range(0, len(keys), _AT_ONCE):
+        weights = weights_of(keys[start : start + _AT_ONCE])
+        own = values[start : start + _AT_ONCE]
+        sums += weights @ np.nan_to_num(own)
+        counts += weights @ ~np.isnan(own)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means: Floats = sums / counts
+    return means
+
+
 def averages_of(board: Board, values: Floats, *, fixed: bool) -> Floats:
-    """Return (1 + DRAWS, systems) averages of `values` (queries, systems).
+    """Return (1 + DRAWS, columns) averages of `values` (queries, columns).
 
     The rows are those of the board's queries. With `fixed`, means of categories under the
     published weights, without those that have no value at all; else means over queries.
     """
-    weights = weights_of(board.keys)
     if not fixed or not values.shape[1]:
-        return means_of(weights, values)
+        return drawn_means(board.keys, values)
     rows = {c: board.rows_of(board.groups_of(c)) for c in board.categories}
     # A scorer does not apply to a category without any score.
     groups = {c: own for c, own in rows.items() if not np.isnan(values[own]).all()}
     if not groups:
-        return np.full((len(weights), values.shape[1]), np.nan)
+        return np.full((1 + DRAWS, values.shape[1]), np.nan)
     shares = np.array([board.categories[c] for c in groups], float)
-    means = [means_of(weights[:, own], values[own]) for own in groups.values()]
+    means = []
+    for own in groups.values():
+        means.append(drawn_means([board.keys[row] for row in own], values[own]))
     drawn: Floats = np.tensordot(shares / shares.sum(), np.stack(means), 1)
     return drawn
 

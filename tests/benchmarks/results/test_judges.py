@@ -11,6 +11,7 @@ import pytest
 from report_helpers import Judge, answer, board, sample, system
 from scipy.stats import kendalltau, rankdata
 
+from plait.benchmarks.results import rankings
 from plait.benchmarks.results.board import Board
 from plait.benchmarks.results.comparisons import comparisons
 from plait.benchmarks.results.judges import (
@@ -41,9 +42,17 @@ QUERIES = 40
 A, B, C = "judge:a", "judge:b", "judge:c"
 
 
-def made(values: Mapping[str, Floats], names: Sequence[str] = "xyz") -> Board:
-    """A board of one category: by judge (queries, systems), NaN for an unread reply."""
+def made(
+    values: Mapping[str, Floats],
+    names: Sequence[str] = "xyz",
+    categories: Mapping[str, int] = {},
+) -> Board:
+    """A board: by judge (queries, systems), NaN for an unread reply.
+
+    Of queries three in four are of the first category, the others of the last.
+    """
     found = []
+    first, *_, last = [*categories] or ["one", "one"]
     for q in range(len(next(iter(values.values())))):
         for i, name in enumerate(names):
             scores = {}
@@ -51,10 +60,11 @@ def made(values: Mapping[str, Floats], names: Sequence[str] = "xyz") -> Board:
                 value = float(own[q, i])
                 lost = np.isnan(value)
                 scores[judge] = Unscored("unread") if lost else Result(Score(value))
-            found.append(Evaluation(name, sample(q), 0, answer("Said."), scores))
+            asked = sample(q, last if q % 4 == 3 else first)
+            found.append(Evaluation(name, asked, 0, answer("Said."), scores))
     scorers: list[Scorer] = [Judge(judge, scale="0-100") for judge in values]
     systems = [system(name) for name in names]
-    return board(found, systems=systems, scorers=scorers, categories={})
+    return board(found, systems=systems, scorers=scorers, categories=categories)
 
 
 def around(*means: float, seed: int, spread: float = 1.0) -> Floats:
@@ -128,6 +138,49 @@ def test_ranks_are_those_of_the_leaderboard_where_nothing_is_missing() -> None:
             assert [*found.ranges[i][name]] == rank["range95"]
         told = [(c.a, c.b, c.adjusted) for c in comparisons(whole)[judge]]
         assert [(c.a, c.b, c.adjusted) for c in found.compared[i]] == told
+
+
+def test_where_categories_have_weights_ranks_are_by_the_weighted_averages() -> None:
+    """y is better in the category that counts most, and x on most queries."""
+    own = around(60, 50, 10, seed=1)
+    own[3::4] = around(40, 65, 10, seed=2)[3::4]
+    whole = made({A: own, B: own + 1}, categories={"small": 1, "large": 9})
+    (found,) = panels_of(whole)
+    assert {name: rank.value for name, rank in found.rankings.ranks[0].items()} == {
+        "x": 2,
+        "y": 1,
+        "z": 3,
+    }
+    rows = {row["system"]: row["scores"] for row in leaderboard(whole)}
+    for name in "xyz":
+        fixed = rows[name][A]["avg_fixed"]["mean"]
+        drawn = found.rankings.series[0].draws[0, "xyz".index(name)]
+        assert drawn == pytest.approx(fixed, abs=1e-6)
+
+
+def test_pairs_are_compared_alike_whether_answers_are_missing_or_not() -> None:
+    """The comparisons of the leaderboard, and those of the common answers alone."""
+    values = {A: around(60, 50, 50.3, seed=1), B: around(50, 60, 49.9, seed=2)}
+    (whole,) = panels_of(made(values))
+    more = {judge: np.concatenate([own, own]) for judge, own in values.items()}
+    more[B][QUERIES:] = np.nan
+    (part,) = panels_of(made(more))
+    for one, other in zip(whole.compared, part.compared, strict=True):
+        assert [(c.a, c.b, c.p, c.adjusted) for c in one] == [
+            (c.a, c.b, c.p, c.adjusted) for c in other
+        ]
+
+
+def test_means_of_many_queries_are_drawn_a_few_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    values = around(60, 50, seed=1)
+    values[3, 1] = np.nan
+    keys = [f"q{i}" for i in range(QUERIES)]
+    whole = rankings.drawn_means(keys, values)
+    monkeypatch.setattr(rankings, "_AT_ONCE", 7)
+    assert rankings.drawn_means(keys, values) == pytest.approx(whole, rel=1e-12)
+    assert whole == pytest.approx(means_of(weights_of(keys), values), rel=1e-12)
 
 
 def test_pairs_that_judges_order_differently_are_shown_or_not() -> None:
