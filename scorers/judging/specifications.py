@@ -497,9 +497,14 @@ def official_answers(reply: str, ids: Sequence[int]) -> dict[int, str] | Unreada
         for item in content:
             if isinstance(item, dict) and "id" in item:
                 said[item["id"]] = item.get("answer", _ABSENT)
-    except TypeError:
-        return Unreadable("the released program ends in an error at an id")
-    return {id: str(said.get(id, _ABSENT)) for id in ids}
+        return {id: _text(said.get(id, _ABSENT)) for id in ids}
+    except (TypeError, ValueError, RecursionError):
+        return Unreadable("the released program ends in an error at an id or an answer")
+
+
+def _text(value: Any) -> str:
+    """Return a value as text that can be written; JSON may hold halves of surrogates."""
+    return str(value).encode("utf-8", "replace").decode()
 
 
 def _official_json(reply: str) -> Any:
