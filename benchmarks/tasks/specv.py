@@ -5,15 +5,16 @@ read it: rows of `eval_data/TRACK/DIMENSION.jsonl`, specifications of
 `eval_checklist/TRACK/DIMENSION/ID.json`. Two tracks use the same ids, so that a query is
 named by both: `many2one-comp_001`. Answers of others are the folders
 `model_outputs/TRACK/MODEL`, and systems by the name MODEL: an image `ID.png`, an object
-`ID/response.json` with the images beside it, or a text in `ID.json`, by the track.
+`ID/response.json` with the images beside it, or a text in `ID.json`, by the track. For
+research use (its README; the file of its licence is empty).
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import lcm
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,7 +30,6 @@ from plait.benchmarks.tasks.reading.rules import (
     of_type,
 )
 from plait.benchmarks.tasks.reading.sources import (
-    Located,
     load_json,
     load_lines,
     locate,
@@ -83,16 +83,17 @@ def load(place: str, cache: Path) -> TaskSet:
     images = {}
     for track in tracks:
         images[track] = ImageFolder(root / DATA / track, cache, found.also)
-        own = (entry.value for entry in entries if entry.track == track)
-        images[track].check_all(image_paths(own))
-    given: list[Path] = []
+        rows = (entry.value for entry in entries if entry.track == track)
+        images[track].check_all(image_paths(rows))
+    outputs = [
+        _Outputs.of(folder, entries, ImageFolder(folder, cache, found.also))
+        for folder in _folders(root, tracks)
+    ]
     answers: dict[str, dict[str, Answer]] = {}
-    for folder in _folders(root, tracks):
-        outputs = _Outputs(folder, cache, found)
-        ids = [_id_of(e.value) for e in entries if e.track == outputs.track]
-        read = outputs.answers([id for id in ids if id])
-        answers.setdefault(folder.name, {}).update(read)
-        given += outputs.files
+    read: list[Path] = []
+    for own in outputs:
+        answers.setdefault(own.folder.name, {}).update(own.answers())
+        read += own.files
 
     def make(entry: Entry) -> Query:
         return _query(entry, root, images[entry.track])
@@ -105,13 +106,14 @@ def load(place: str, cache: Path) -> TaskSet:
         NAME,
         place,
         found,
-        [*files, *checklists, *given],
+        [*files, *checklists, *read],
         entries,
         make,
         _group,
         answers=answers,
         categories=weights_of([*used]),
         fields=[*used],
+        licence="research use",
     )
 
 
@@ -139,6 +141,11 @@ def _id_of(value: Any) -> str | None:
     return RowGroup.of(value, "id").id
 
 
+def _names_files(id: str) -> bool:
+    """Return whether an id is a plain name, which leads to no other folder."""
+    return id == Path(id).name
+
+
 def _key(track: str, id: str) -> str:
     return f"{track}-{id}"
 
@@ -156,7 +163,7 @@ def _query(entry: Entry, root: Path, images: ImageFolder) -> Query:
     row = Row.of(entry.value)
     track = entry.track
     id = row.id()
-    if id != Path(id).name:
+    if not _names_files(id):
         raise RowError(Rule.ID, f"an id names files here, unlike {brief(id)}")
     file = root / CHECKLISTS / track / entry.dimension / f"{id}.json"
     shown = [_image(path, images) for path in row.optional("question_img", list)]
@@ -257,57 +264,58 @@ def _folders(root: Path, tracks: Iterable[str]) -> Iterator[Path]:
         yield from sorted(filter(Path.is_dir, (root / OUTPUTS / track).glob("*")))
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Outputs:
     """The answers of one model on one track."""
 
     folder: Path
-    cache: Path
-    found: Located
-    files: list[Path] = field(default_factory=list)
+    images: ImageFolder
+    given: Mapping[str, Any]
+    """By id what is given, as the program of the track finds it: the name of an image, what
+    a file holds, or a TaskError."""
+    files: Sequence[Path]
     """Those that were read, without images."""
 
-    @property
-    def track(self) -> str:
-        return self.folder.parent.name
+    @classmethod
+    def of(cls, folder: Path, entries: Sequence[Entry], images: ImageFolder) -> _Outputs:
+        """Read what a model's folder holds for the rows of its track."""
+        track = folder.parent.name
+        given: dict[str, Any] = {}
+        files: list[Path] = []
+        for entry in entries:
+            id = _id_of(entry.value)
+            if entry.track != track or id is None or not _names_files(id):
+                continue
+            if track in ONE_IMAGE:
+                names = (f"{id}{suffix}" for suffix in _SUFFIXES)
+                there = [name for name in names if (folder / name).is_file()]
+                given |= {id: there[0]} if there else {}
+                continue
+            file = folder / (f"{id}.json" if track == TEXT_ONLY else f"{id}/{RESPONSE}")
+            if file.is_file():
+                files.append(file)
+                given[id] = _content_of(file, id)
+        return cls(folder, images, given, files)
 
-    def answers(self, ids: Sequence[str]) -> dict[str, Answer]:
-        """Return the answers to these queries; one that breaks a rule is a failure."""
-        images = ImageFolder(self.folder, self.cache, self.found.also)
-        given = self._given(ids)
-        images.check_all(image_paths(given.values()))
+    def answers(self) -> dict[str, Answer]:
+        """Return the answers by query; one that breaks a rule is a failure."""
+        track = self.folder.parent.name
+        self.images.check_all(image_paths(self.given.values()))
         answers: dict[str, Answer] = {}
-        for id, value in given.items():
+        for id, value in self.given.items():
             try:
-                answers[_key(self.track, id)] = _answer(id, value, images)
+                answers[_key(track, id)] = _answer(id, value, self.images)
             except RowError as error:
-                reason = f"{OUTPUTS}/{self.track}/{self.folder.name}/{id}: {error}"
-                answers[_key(self.track, id)] = Failure(reason, Fault.BAD_INPUT)
+                reason = f"{OUTPUTS}/{track}/{self.folder.name}/{id}: {error}"
+                answers[_key(track, id)] = Failure(reason, Fault.BAD_INPUT)
         return answers
 
-    def _given(self, ids: Sequence[str]) -> dict[str, Any]:
-        """Return what is given for each query, as the program of the track finds it.
 
-        The name of an image, what a file holds, or a TaskError.
-        """
-        given: dict[str, Any] = {}
-        for id in ids:
-            if self.track in ONE_IMAGE:
-                names = (f"{id}{suffix}" for suffix in _SUFFIXES)
-                there = [name for name in names if (self.folder / name).is_file()]
-                if there:
-                    given[id] = there[0]
-                continue
-            name = f"{id}.json" if self.track == TEXT_ONLY else f"{id}/{RESPONSE}"
-            file = self.folder / name
-            if not file.is_file():
-                continue
-            self.files.append(file)
-            try:
-                given[id] = _with_paths(id, load_json(file, dict, "an object")[0])
-            except TaskError as error:
-                given[id] = error
-        return given
+def _content_of(file: Path, id: str) -> dict[str, Any] | TaskError:
+    try:
+        return _with_paths(id, load_json(file, dict, "an object")[0])
+    except TaskError as error:
+        return error
 
 
 def _with_paths(id: str, content: dict[str, Any]) -> dict[str, Any]:

@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from endpoint_helpers import MODEL, Answer, completion
+from cli_helpers import invoke
+from comparing_helpers import base64_of
+from endpoint_helpers import MODEL, Answer, completion, serving
 from picture_helpers import flat
 from specv_helpers import (
     CHECKLIST,
     DIMENSION,
     GOOD,
     PROMPTS,
+    REPLIES,
     UPSTREAM,
     queries,
     write,
@@ -22,6 +25,7 @@ from specv_helpers import (
 )
 from task_rows import read, served_run
 
+from plait.benchmarks.results.judges import BOTH
 from plait.benchmarks.tasks.reading.rules import TaskError
 from plait.benchmarks.tasks.specv import weights_of
 from plait.benchmarks.tasks.task_set import load
@@ -214,3 +218,39 @@ def test_a_run_in_corrected_mode_counts_all_specifications(
     scores = rows[system]["scores"][scorer]
     assert scores["avg_fixed"]["mean"] == scores["avg_micro"]["mean"] == 100
     assert "as_released" not in scores
+
+
+@pytest.mark.usefixtures("worker_threads")
+def test_two_judges_of_published_answers_show_what_their_choice_decides(
+    place: Path, tmp_path: Path
+) -> None:
+    """One judge prefers the blue images and the other the green ones."""
+    folder = place / "model_outputs" / "edit"
+    for file in (folder / "poor").glob("*.png"):
+        file.write_bytes(flat("blue"))
+    blue = base64_of(flat("blue"))
+
+    def judged(body: Any) -> Answer:
+        is_blue = blue in json.dumps(body)
+        prefers_blue = body["model"] == "one"
+        return Answer(completion(GOOD if is_blue == prefers_blue else REPLIES[1]))
+
+    data = f"specv:{place / 'eval_data' / 'edit'}"
+    out = tmp_path / "run"
+    words = ["--data", data, "--out", str(out), "--weights", "tiny"]
+    words += ["--system", "published:rich", "--system", "published:poor"]
+    judges = [f"specifications:openai:{name}" for name in ("one", "two")]
+    with serving(judged) as server:
+        for name, judge in zip(("one", "two"), judges, strict=True):
+            words += ["--scorer", judge]
+            words += ["--set", f'models."openai:{name}".base_url="{server.url}"']
+        done = invoke("run", *words)
+    assert done.exit_code == 0, done.output
+    (panel,) = json.loads((out / "judges.json").read_text())
+    assert panel["judges"] == judges
+    assert panel["n"] == 18
+    (pair,) = panel["reversals"]
+    assert pair["verdict"] == BOTH
+    better = {judge: order["better"] for judge, order in pair["orders"].items()}
+    assert better == dict(zip(judges, ("published:poor", "published:rich"), strict=True))
+    assert "Pairs that judges order differently" in (out / "leaderboard.md").read_text()
