@@ -10,7 +10,8 @@ difference comes from what one of them could not judge.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import combinations
@@ -158,7 +159,7 @@ class JudgePanel:
         if self._is_whole:
             every = comparisons(self.board)
             known = {*self.systems}
-            return [[c for c in every[j] if {c.a, c.b} <= known] for j in self.judges]
+            return [_among(known, every[judge]) for judge in self.judges]
         found = []
         for scorer, values in zip(self.scorers, self._common, strict=True):
             own = values[:, self._places]
@@ -246,15 +247,14 @@ class JudgePanel:
                 line.append(TableCell(text, detail.replace("=<", "<"), marked=order.shown))
             lines.append([*line, TableCell(reversal.verdict)])
         pairs = len(self.systems) * (len(self.systems) - 1) // 2
-        counts = dict.fromkeys((BOTH, ONE, NEITHER), 0)
-        for reversal in self.reversals:
-            counts[reversal.verdict] += 1
-        told = ", ".join(f"{v} {n:,}" for v, n in counts.items())
+        counts = Counter(reversal.verdict for reversal in self.reversals)
+        shown = (f"{name} {counts[name]:,}" for name in (BOTH, ONE, NEITHER))
+        told = ", ".join(shown)
         notes = [
             f"Judges order {len(self.reversals):,} of {pairs:,} pairs of systems "
             f"differently ({told}). Under each judge stands the better system, and "
             "whether its own paired comparison shows that, corrected for all pairs. "
-            f"Where both orders are shown, the choice of judge decides which is better; "
+            "Where both orders are shown, the choice of judge decides which is better; "
             "elsewhere one of the judges, or neither, tells them apart."
         ]
         if len(self.reversals) > _MOST_PAIRS:
@@ -286,6 +286,11 @@ class JudgePanel:
             "taus": taus,
             "reversals": [_plain(reversal) for reversal in self.reversals],
         }
+
+
+def _among(systems: Container[str], compared: Iterable[Comparison]) -> list[Comparison]:
+    """Return the comparisons of which both systems are among `systems`."""
+    return [one for one in compared if one.a in systems and one.b in systems]
 
 
 def _plain(reversal: Reversal) -> dict[str, Any]:

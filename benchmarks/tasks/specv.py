@@ -74,7 +74,9 @@ def load(place: str, cache: Path) -> TaskSet:
     """
     found = locate(place, (f"{DATA}/**", f"{CHECKLISTS}/**", f"{OUTPUTS}/**"))
     root, tracks = _tracks(found.path)
-    files = [file for t in tracks for file in sorted((root / DATA / t).glob("*.jsonl"))]
+    files: list[Path] = []
+    for track in tracks:
+        files += sorted((root / DATA / track).glob("*.jsonl"))
     entries: list[Entry] = []
     for file in files:
         entries += [Entry(file.parent.name, file.stem, row) for row in load_lines(file)]

@@ -169,8 +169,13 @@ def _files_to_keep(file: AnyPath) -> dict[str, AnyPath]:
         return {file.name: file}
     own = file.parent.name
     tracks = dict.fromkeys((own, *RELEASED["specv"]))
-    every = {f"{KEPT}/specv/{t}/{file.name}": beside(file, t) for t in tracks}
-    return {name: path for name, path in every.items() if path == file or path.is_file()}
+    kept: dict[str, AnyPath] = {}
+    for track in tracks:
+        path = beside(file, track)
+        # The file itself is named also where it is gone, to look for its copy.
+        if track == own or path.is_file():
+            kept[f"{KEPT}/specv/{track}/{file.name}"] = path
+    return kept
 
 
 def beside(file: AnyPath, folder: str) -> AnyPath:
