@@ -23,7 +23,15 @@ from typing import Any
 
 import numpy as np
 
-from plait.benchmarks.results.board import PENALTY, RAW, Board, Group, weights_of
+from plait.benchmarks.results.board import (
+    DONE,
+    PENALTY,
+    RAW,
+    SCORED,
+    Board,
+    Group,
+    weights_of,
+)
 from plait.benchmarks.results.comparisons import (
     about_correction,
     comparisons,
@@ -32,6 +40,7 @@ from plait.benchmarks.results.comparisons import (
     ranges_of_ranks,
 )
 from plait.benchmarks.results.costs import MEASURES
+from plait.benchmarks.results.judges import panels_of, write_judges
 from plait.benchmarks.results.numbers import NumberForm, estimate_of
 from plait.benchmarks.results.pairings.comparison import pairings_of
 from plait.benchmarks.results.pairings.tables import AMOUNT, write_pairings
@@ -62,7 +71,7 @@ from plait.generators.base import DOCUMENT_OUTCOMES, SCORE_OUTCOMES, OutcomeName
 from plait.generators.buckets import AnyPath
 from plait.generators.files import write_whole
 from plait.scorers.base import UNBOUNDED, Scorer, bounds, ends_of
-from plait.scorers.judging.summaries import mmie_summary, opening_summary
+from plait.scorers.judging.summaries import mmie_summary, opening_summary, specv_summary
 from plait.scorers.statistics.estimate import Estimate
 from plait.scorers.statistics.means import (
     Stratum,
@@ -100,6 +109,11 @@ ABOUT_SPENT = (
 _ABOUT_RELEASED = (
     "Raw scores from 0 to 6, averaged and rounded as the released scorer prints them."
 )
+_ABOUT_TRACKS = (
+    "Means of dimensions, then of tracks, rounded as the released program prints them; a "
+    "dimension in which nothing was judged is 0."
+)
+_BY_DIMENSION = ("category", "value")
 _ABOUT_PAIRS = "Mean over the queries that have a score of both systems."
 _SPENT = {**MEASURES, "discarded": "images discarded"}
 LeaderboardRow = Mapping[str, Any]
@@ -321,17 +335,39 @@ def _cells(
 def _as_released(board: Board, scorer: Scorer, system: str) -> dict[str, Any]:
     """Return n, averages of raw scores (0 to 6, rounded as printed) and the percent.
 
-    Of a judge of aspects, their means (0 to 10) and `Overall`. Over all repeats, as a file
-    with every answer would give. Empty for other judges.
+    Of a judge of aspects, their means (0 to 10) and `Overall`; of SpecV's, the mean of each
+    track and `Average`. Over all repeats, as a file with every answer would give. Empty for
+    other judges.
     """
     if not scorer.released_summary:
         return {}
-    ruled = board.column["system"].is_(system) & board.rulings(scorer.name)
+    own = board.column["system"].is_(system)
+    if scorer.released_summary == "specv":
+        scored = own & board.is_score & board.column["scorer"].is_(scorer.name)
+        scores = board.rows(scored & board.column["outcome"].is_(SCORED), *_BY_DIMENSION)
+        return {"as_released": specv_summary(_dimensions_run(board, system), scores)}
+    ruled = own & board.rulings(scorer.name)
     if scorer.released_summary == "opening":
         shares = board.rows(ruled, "criterion", "value")
         return {"as_released": opening_summary(shares)}
     raw = ruled & board.column["criterion"].is_(RAW)
     return {"as_released": mmie_summary(board.rows(raw, "query", "value"))}
+
+
+def _dimensions_run(board: Board, system: str) -> dict[str, list[str]]:
+    """Return the dimensions (categories) of each track (field) of a run.
+
+    None of a track on which a system made no answer.
+    """
+    found: dict[str, list[str]] = {}
+    for track in board.field_names:
+        groups = board.groups_of(track, 1)
+        outcomes = Counter[tuple[str, str]]()
+        for group in groups:
+            outcomes.update(board.tallies[system, *group])
+        made = outcomes["", DONE] + outcomes["", OutcomeName.FAILED]
+        found[track] = [dimension for dimension, _ in groups] if made else []
+    return found
 
 
 def _counts(
@@ -778,7 +814,8 @@ def parts_of(scores: Mapping[str, Any]) -> Iterator[tuple[str, str, Cell]]:
 def write_leaderboard(board: Board, root: AnyPath) -> None:
     """Write leaderboard.{json,csv,md,tex}, differences.json and failures.csv.
 
-    And pairings.{json,csv,md,tex} where systems form a matrix. Equal boards, equal bytes.
+    And judges.json where there are two judges of one kind, pairings.{json,csv,md,tex} where
+    systems form a matrix. Equal boards, equal bytes.
     """
     write_whole(root / "leaderboard.json", json_text(leaderboard(board)))
     write_whole(root / "leaderboard.csv", _as_csv(board))
@@ -794,6 +831,7 @@ def write_leaderboard(board: Board, root: AnyPath) -> None:
     latex = latex_page(title, ranked, board.warning, board.brief_warning)
     write_whole(root / "leaderboard.tex", latex)
     write_whole(root / "differences.json", json_text(differences(board)))
+    write_judges(board, root)
     write_whole(root / FAILURES, failures_csv(board))
     write_pairings(board, root, pairings_of(board))
 
@@ -849,10 +887,15 @@ def _markdown(board: Board) -> str:
     parts += _section(table_of_published(board), 2)
     for scorer in board.scorers:
         parts += _section(scorer_table(board, scorer), 2)
-        parts += _section(table_as_released(board, scorer), 3, _ABOUT_RELEASED)
+        of_tracks = scorer.released_summary == "specv"
+        about = _ABOUT_TRACKS if of_tracks else _ABOUT_RELEASED
+        parts += _section(table_as_released(board, scorer), 3, about)
         for table in (field_table(board, scorer), *criteria_tables(board, scorer)):
             parts += _section(table, 3)
         parts += _section(pairs_table(board, scorer.name), 3, _ABOUT_PAIRS)
+    for panel in panels_of(board):
+        for level, table in zip((2, 3, 3), panel.tables(), strict=False):
+            parts += _section(table, level)
     parts += _section(controls_table(board), 2, ABOUT_CONTROLS)
     parts += _section(counts_table(board), 2)
     reasons = reasons_table("system", reasons_of(board))

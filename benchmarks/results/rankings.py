@@ -11,13 +11,14 @@ series that has them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 
 import numpy as np
 
+from plait.benchmarks.results.board import Board
 from plait.benchmarks.results.numbers import NumberForm
 from plait.benchmarks.results.table import ResultTable, TableCell, TableColumn
 from plait.scorers.base import Direction
@@ -30,6 +31,10 @@ from plait.scorers.statistics.estimate import (
     bootstrap_weights,
 )
 
+_AT_ONCE = 4096
+"""Queries that are drawn at a time."""
+_LEAST_FOR_TAU = 3
+"""Systems: of two there is one pair, which both order alike or not."""
 _STRONGEST = 40
 """Share of colour behind a correlation of 1 on the page, in percent."""
 ABOUT_CORRELATIONS = (
@@ -50,6 +55,45 @@ def means_of(weights: Floats, values: Floats) -> Floats:
     with np.errstate(invalid="ignore", divide="ignore"):
         means: Floats = (weights @ filled) / (weights @ known)
     return means
+
+
+def drawn_means(keys: Sequence[str], values: Floats) -> Floats:
+    """Return (1 + DRAWS, columns) means of `values` (queries, columns), NaN for no value.
+
+    `keys` name the queries. Few queries are drawn at a time, so that memory does not grow
+    with their number.
+    """
+    sums = np.zeros((1 + DRAWS, values.shape[1]))
+    counts = np.zeros_like(sums)
+    for start in range(0, len(keys), _AT_ONCE):
+        weights = weights_of(keys[start : start + _AT_ONCE])
+        own = values[start : start + _AT_ONCE]
+        sums += weights @ np.nan_to_num(own)
+        counts += weights @ ~np.isnan(own)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means: Floats = sums / counts
+    return means
+
+
+def averages_of(board: Board, values: Floats, *, fixed: bool) -> Floats:
+    """Return (1 + DRAWS, columns) averages of `values` (queries, columns).
+
+    The rows are those of the board's queries. With `fixed`, means of categories under the
+    published weights, without those that have no value at all; else means over queries.
+    """
+    if not fixed or not values.shape[1]:
+        return drawn_means(board.keys, values)
+    rows = {c: board.rows_of(board.groups_of(c)) for c in board.categories}
+    # A scorer does not apply to a category without any score.
+    groups = {c: own for c, own in rows.items() if not np.isnan(values[own]).all()}
+    if not groups:
+        return np.full((1 + DRAWS, values.shape[1]), np.nan)
+    shares = np.array([board.categories[c] for c in groups], float)
+    means = []
+    for own in groups.values():
+        means.append(drawn_means([board.keys[row] for row in own], values[own]))
+    drawn: Floats = np.tensordot(shares / shares.sum(), np.stack(means), 1)
+    return drawn
 
 
 def _estimate(draws: Floats, n: int, undefined: str) -> Estimate:
@@ -137,6 +181,31 @@ class Rankings:
             )
         return found
 
+    @cached_property
+    def taus(self) -> dict[tuple[int, int], Estimate]:
+        """Kendall's tau-b of the systems' averages, by two series (Kendall 1945).
+
+        Of all pairs of systems the share that both order alike less the share that they
+        order oppositely, corrected for ties.
+        """
+        if (many := len(self.systems)) < _LEAST_FOR_TAU:
+            reason = f"too few systems with a score from every scorer ({many})"
+            none = Estimate(None, None, 0, reason)
+            return dict.fromkeys(combinations(range(len(self.series)), 2), none)
+        first, second = np.triu_indices(many, 1)
+        signs = np.sign(self._ranks[:, :, first] - self._ranks[:, :, second])
+        untied = (signs**2).sum(axis=2)
+        found = {}
+        for i, j in combinations(range(len(self.series)), 2):
+            n = min(self.series[i].n, self.series[j].n)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                alike = (signs[i] * signs[j]).sum(axis=1)
+                tau = alike / np.sqrt(untied[i] * untied[j])
+            found[i, j] = _estimate(
+                tau, n, "one of the two gives all systems the same rank"
+            )
+        return found
+
     def tables(self) -> Iterator[ResultTable]:
         """Yield ranks, and correlations where there are several series."""
         if self.systems:
@@ -161,20 +230,27 @@ class Rankings:
         return ResultTable.of("Ranks", ["system", *columns], rows, notes)
 
     def _correlation_table(self) -> ResultTable:
-        names = [s.name for s in self.series]
-        form = NumberForm(2)
-
-        def cell(i: int, j: int) -> TableCell:
-            if i == j:
-                return TableCell("")
-            e = self.correlations[min(i, j), max(i, j)]
-            return TableCell.of(e, form, tint=round(_STRONGEST * (e.value or 0.0)))
-
-        rows = []
-        for i, name in enumerate(names):
-            rows.append([TableCell(name), *(cell(i, j) for j in range(len(names)))])
-        reasons = {e.reason: None for e in self.correlations.values() if e.reason}
-        notes = [ABOUT_CORRELATIONS, *(f"{why[0].upper()}{why[1:]}." for why in reasons)]
-        columns = [TableColumn(name, numeric=True) for name in names]
         title = f"Rank correlation (Spearman's rho) over {len(self.systems)} systems"
-        return ResultTable.of(title, ["", *columns], rows, notes)
+        names = [s.name for s in self.series]
+        return table_between(title, names, self.correlations)
+
+
+def table_between(
+    title: str, names: Sequence[str], found: Mapping[tuple[int, int], Estimate]
+) -> ResultTable:
+    """Return a coefficient between each two series; on the page, tinted by its size."""
+    form = NumberForm(2)
+
+    def cell(i: int, j: int) -> TableCell:
+        if i == j:
+            return TableCell("")
+        e = found[min(i, j), max(i, j)]
+        return TableCell.of(e, form, tint=round(_STRONGEST * (e.value or 0.0)))
+
+    rows = []
+    for i, name in enumerate(names):
+        rows.append([TableCell(name), *(cell(i, j) for j in range(len(names)))])
+    reasons = {e.reason: None for e in found.values() if e.reason}
+    notes = [ABOUT_CORRELATIONS, *(f"{why[0].upper()}{why[1:]}." for why in reasons)]
+    columns = [TableColumn(name, numeric=True) for name in names]
+    return ResultTable.of(title, ["", *columns], rows, notes)

@@ -26,7 +26,7 @@ from plait.benchmarks.results.leaderboard import (
     headline,
     leaderboard,
 )
-from plait.benchmarks.results.rankings import Rankings, Series, means_of, weights_of
+from plait.benchmarks.results.rankings import Rankings, Series, averages_of
 from plait.benchmarks.results.report.page import tables_page
 from plait.benchmarks.results.table import (
     ResultTable,
@@ -146,15 +146,7 @@ class Benchmark:
         board = self.parts[0].board
         columns = [self._columns[name].values for name in systems]
         values = np.reshape(columns, (len(systems), len(board.keys))).T
-        weights = weights_of(board.keys)
-        if self.average != FIXED or not systems:
-            return means_of(weights, values)
-        rows = {c: board.rows_of(board.groups_of(c)) for c in board.categories}
-        # A scorer does not apply to a category without any score.
-        groups = {c: own for c, own in rows.items() if not np.isnan(values[own]).all()}
-        shares = np.array([board.categories[c] for c in groups], float)
-        means = [means_of(weights[:, own], values[own]) for own in groups.values()]
-        return np.tensordot(shares / shares.sum(), np.stack(means), 1)
+        return averages_of(board, values, fixed=self.average == FIXED)
 
 
 def _free_name(taken: Mapping[str, Column], system: str, cell: Cell, run: AnyPath) -> str:

@@ -23,6 +23,7 @@ from plait.scorers.judging.judge import ChatJudge, QuestionsJudge, RubricJudge
 from plait.scorers.judging.mmie import Corrected, Released, read_released_rubrics
 from plait.scorers.judging.rubrics import OWN, Rubric
 from plait.scorers.judging.settings import AskingSettings
+from plait.scorers.judging.specifications import SpecificationsJudge
 from plait.scorers.judging.user_examiner import UserExaminer, schema_of
 from plait.scorers.judging.user_judge import UserRubricJudge
 from plait.scorers.judging.user_rubric import read_user_rubric
@@ -156,6 +157,15 @@ class AspectsSettings(ChatJudgeSettings):
 
     released: ClassVar[str] = f"{aspects.FILE} from github.com/LanceZPF/OpenING"
     judged_by: ClassVar[type[QuestionsJudge[Any]]] = AspectsJudge
+
+
+class SpecificationsSettings(ChatJudgeSettings):
+    """The same of a judge of all specifications at once; its rubric are six prompts."""
+
+    released: ClassVar[str] = (
+        "github.com/yuyouxixi/SpecV (its checkout, with eval/TRACK/eval_prompt.txt)"
+    )
+    judged_by: ClassVar[type[QuestionsJudge[Any]]] = SpecificationsJudge
 
 
 _ENDPOINT = "chat-endpoint"

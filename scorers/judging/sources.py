@@ -21,6 +21,7 @@ from plait.generators.errors import MissingInput, UsageError
 from plait.generators.files import write_whole
 from plait.generators.names import unknown
 from plait.scorers.judging.rubric_file import RubricText
+from plait.scorers.judging.rubrics import RELEASED
 
 Mode = Literal["corrected", "official"]
 """`official`: layout, constants and quirks of a released program; `corrected`: ours."""
@@ -43,10 +44,13 @@ INSIDE = (
     "scripts/prompts.py",
     "engine/constant.py",
     "evaluate/generate_judgements/evaluator_apis/llm_judges/evaluation_prompts.py",
+    "eval/t2i/eval_prompt.txt",
 )
 """Where a checkout of MMIE, UEval, ISG-Bench, OpenING (for its scores; of its arena name
-the file), Creation-MMBench, MLLM-Bench, ProBench or MMRB2 holds the text of its judge."""
-
+the file), Creation-MMBench, MLLM-Bench, ProBench, MMRB2 or SpecV holds the text of its
+judge."""
+SPECV_PROMPT = "eval_prompt.txt"
+"""SpecV's files of prompts, each in the folder of its track."""
 
 USERS = ".toml"
 """The ending of the file of a user's own rubric."""
@@ -134,8 +138,10 @@ class RubricSource:
             return
         if self.is_users:
             self.text.keep(folder / KEPT)
-        elif not (copy := folder / file.name).exists():
-            write_whole(copy, file.read_bytes())
+            return
+        for name, own in _files_to_keep(file).items():
+            if not (copy := folder / name).exists():
+                write_whole(copy, own.read_bytes())
 
     def or_copy_in(self, folder: AnyPath) -> RubricSource:
         """This source, or the copy kept in `folder` where the user's file is gone.
@@ -145,11 +151,36 @@ class RubricSource:
         file = self.file
         if file is None:
             return self
-        inside = f"{KEPT}/{self.digest}/{file.name}" if self.is_users else file.name
+        inside = f"{KEPT}/{self.digest}/{file.name}"
+        if not self.is_users:
+            inside = next(iter(_files_to_keep(file)))
         copy = folder / inside
         if not copy.is_file() or (file.is_file() and not self.is_users):
             return self
         return replace(self, path=copy)
+
+
+def _files_to_keep(file: AnyPath) -> dict[str, AnyPath]:
+    """Return the files of a released program's prompts by their names in a run directory.
+
+    `file` itself is the first. SpecV has a file for each track, in folders side by side.
+    """
+    if file.name != SPECV_PROMPT:
+        return {file.name: file}
+    own = file.parent.name
+    tracks = dict.fromkeys((own, *RELEASED["specv"]))
+    kept: dict[str, AnyPath] = {}
+    for track in tracks:
+        path = beside(file, track)
+        # The file itself is named also where it is gone, to look for its copy.
+        if track == own or path.is_file():
+            kept[f"{KEPT}/specv/{track}/{file.name}"] = path
+    return kept
+
+
+def beside(file: AnyPath, folder: str) -> AnyPath:
+    """Return the file of the same name in a folder beside that of `file`."""
+    return file.parent.parent / folder / file.name
 
 
 OWN_WORDING = RubricSource()

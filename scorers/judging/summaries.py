@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from plait.scorers.judging.rubrics import ASPECT_TOP, ASPECTS, KINDS, TOP, kind_of
 
 OVERALL = "Overall"
 """The mean of all aspects, as OpenING's released summary names it."""
+AVERAGE = "Average"
+"""The mean of all tracks, as SpecV's README names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +74,29 @@ def opening_summary(shares: Iterable[tuple[str, float]]) -> dict[str, float | No
     """
     means = official_summary((name, ASPECT_TOP * share) for name, share in shares)
     return {name: means.get(name) for name in (*ASPECTS, OVERALL)}
+
+
+def specv_summary(
+    dimensions: Mapping[str, Collection[str]], scores: Iterable[tuple[str, float]]
+) -> dict[str, float | None]:
+    """Return the mean of each track, as its score_and_rank.py, and the mean of the tracks.
+
+    `dimensions` are those of the tracks that the system was run on, and of others none;
+    `scores` are of (dimension, score). Means are rounded to 2 decimals, that of a dimension
+    in which nothing was judged is 0. The mean of tracks, for which there is no program, is
+    None where one of them was not run.
+    """
+    several: dict[str, list[float]] = {}
+    for name, score in scores:
+        several.setdefault(name, []).append(score)
+    summary: dict[str, float | None] = {}
+    for track, names in dimensions.items():
+        means: list[float] = []
+        for name in names:
+            own = several.get(name, [])
+            means.append(round(sum(own) / len(own), 2) if own else 0.0)
+        summary[track] = round(sum(means) / len(means), 2) if means else None
+    tracks = [mean for mean in summary.values() if mean is not None]
+    whole = len(tracks) == len(summary) > 0
+    summary[AVERAGE] = round(sum(tracks) / len(tracks), 2) if whole else None
+    return summary

@@ -13,12 +13,11 @@ from statistics import fmean
 from typing import ClassVar
 
 from plait.generators.base import Result, Unread, Walk
-from plait.generators.document import Document, Query, Score, Text
+from plait.generators.document import Content, Document, Query, Score, Text
 from plait.scorers.base import NoScore
 from plait.scorers.judging.criteria import (
     CLOSED,
     WHOLE,
-    About,
     criteria_of,
     without_criteria,
 )
@@ -76,7 +75,9 @@ class CriteriaScorer(QuestionScorer):
                 asked_about = asked_about.replace(" about its {about}", "")
             worded = asked_about.replace("{about}", about)
             question = Question(worded.replace("{criterion}", criterion), YES_NO)
-            asked.append((_what_to_show(query, document, about), question))
+            closed = query.field == CLOSED and about == "image"
+            shown = document.images if closed else document.segments
+            asked.append((what_to_show(query, shown), question))
         records = yield from self.records(query, asked)
         if not isinstance(records, list):
             return records
@@ -92,12 +93,11 @@ class CriteriaScorer(QuestionScorer):
         return Result(Score(100 * fmean([*rates.values()]), parts))
 
 
-def _what_to_show(query: Query, document: Document, about: About) -> Document:
-    """Question and answer; of closed questions the images alone where they are meant."""
-    closed = query.field == CLOSED and about == "image"
+def what_to_show(query: Query, answer: Content) -> Document:
+    """Return a query's question and what is shown of an answer to it."""
     pages = Pages(None)
     asked = pages.write(query.question)
-    answer = pages.write(document.images if closed else document.segments)
+    shown = pages.write(answer)
     return Document(
-        (Text("### Question\n"), *asked, Text("### Answer\n"), *answer, Text("\n"))
+        (Text("### Question\n"), *asked, Text("### Answer\n"), *shown, Text("\n"))
     )

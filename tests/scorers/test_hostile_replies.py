@@ -12,6 +12,7 @@ from contents import document, query_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judging_helpers import chat_spec, picture
+from specv_helpers import CHECKLIST, PROMPTS
 
 from plait.cluster.walks import drive
 from plait.generators.base import Job, Outcome, Result
@@ -26,6 +27,11 @@ from plait.scorers.judging.judge import ChatJudge, RubricJudge
 from plait.scorers.judging.mmie import Corrected, Released
 from plait.scorers.judging.rubrics import OWN
 from plait.scorers.judging.sources import Mode
+from plait.scorers.judging.specifications import (
+    SPECIFICATIONS,
+    TRACK,
+    SpecificationsJudge,
+)
 from plait.scorers.pairwise import readers
 
 pytestmark = pytest.mark.contract
@@ -42,7 +48,7 @@ PIECES = (
     *("[[A>>B]]", "Score", "Final Verdict is:", "Response A Visual Factuality Score: "),
     *("<think>", "</think>", "<answer>", "<ANSWER_JSON>", "</ANSWER_JSON>", '"choice": '),
     *("<FINAL_ANSWER_JSON>", "</FINAL_ANSWER_JSON>", "### Score\n", "**Verdicts**\n"),
-    *("better_response", "Tie"),
+    *("better_response", "Tie", '"id": ', '"answer": ', '{"id": 1, "answer": "Yes"}'),
 )
 EXTREMES = (
     *("{" * DEEP, "[" * DEEP, '{"a":' * DEEP, "[" * DEEP + "]" * DEEP),
@@ -53,6 +59,10 @@ EXTREMES = (
     *(f'{{"{key}": {{"Score": {n}}}}}' for key in KEYS for n in (LONG, "Infinity")),
     *(f'{{"{key}": {v}}}' for key in KEYS for v in ("{}", "[]", '"\\ud800"', "[[1]]")),
     '{"\\ud800": {"Score": 4}}',
+    *(f'[{{"id": {n}, "answer": {n}}}]' for n in (LONG, "9" * 5000, "NaN", "[1]", "{}")),
+    '[{"id": 1, "answer": "\\ud800"}]',
+    f'[{{"id": 1, "answer": {"[" * 900 + "]" * 900}}}]',
+    '[{"id": 1, "answer": ' + '"a" ' * 2000 + "}]",
     f'{{"overall_score": 5, "coherence": {LONG}, "content_accuracy": "\\udfff"}}',
     f"### Score\n{LONG}",
     f"Response A Visual Factuality Score: {LONG}\nResponse B Visual Factuality Score: 1e9",
@@ -91,6 +101,8 @@ def query() -> Query:
         ABOUTS["text"]: json.dumps(["c"]),
         BLOCK: json.dumps([block]),
         IMAGE: json.dumps([image]),
+        SPECIFICATIONS: json.dumps(CHECKLIST),
+        TRACK: "interleave",
     }
     return query_of("Q", metadata=metadata, reference=ANSWER)
 
@@ -102,6 +114,7 @@ JUDGES: dict[str, Any] = {
     "isg-block:any": IsgJudge,
     "isg-image:any": IsgJudge,
     "isg-holistic:any": IsgJudge,
+    "specifications:any": SpecificationsJudge,
 }
 
 
@@ -113,6 +126,8 @@ def judge_of(name: str, mode: Mode) -> ChatJudge:
     if name == "aspects:any":
         return AspectsJudge(mode=mode, **about)
     scale = IsgJudge.scale_of(name, mode) if name.startswith("isg") else "0-100"
+    if name == "specifications:any":
+        about["wording"] = PROMPTS if mode == "official" else SpecificationsJudge.own
     return JUDGES[name](mode=mode, scale=scale, **about)
 
 

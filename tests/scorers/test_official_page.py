@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -29,6 +29,7 @@ from plait.scorers.judging.mmie import Released
 from plait.scorers.judging.replies import RubricVerdict, Unreadable, read_reply
 from plait.scorers.judging.rubrics import OWN
 from plait.scorers.judging.sources import Mode
+from plait.scorers.judging.specifications import answers, official_answers
 from plait.scorers.letters import find_letter
 from plait.scorers.pairwise.readers import (
     Verdict,
@@ -128,6 +129,12 @@ def dpg(reply: str, mode: Mode) -> Outcome[Score]:
     )
 
 
+def met(reply: str, read: Callable[[str, Sequence[int]], Any]) -> Any:
+    """Of two specifications that expect a yes, in percent."""
+    said = read(reply, (1, 2))
+    return said if isinstance(said, Unreadable) else 50.0 * [*said.values()].count("Yes")
+
+
 READERS: dict[str, tuple[Reader, Reader]] = {
     "MMIE": (lambda r: Released(OWN).read(r, RUBRIC), lambda r: read_reply(r, RUBRIC)),
     "UEval": (official_ruling, ruling),
@@ -140,6 +147,7 @@ READERS: dict[str, tuple[Reader, Reader]] = {
         lambda r: n if isinstance(n := choice(r), Unreadable) else float(n),
     ),
     "Uni-MMMU's moves": (lambda r: share(r, official=True), share),
+    "SpecV": (lambda r: met(r, official_answers), lambda r: met(r, answers)),
     "OpenING": (official_aspects, aspects),
     "OpenING's arena": (official_lean, lean),
     "GenEval 2": (

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from contents import document, query_of
 from judging_helpers import GOOD, NAMES, STAND_IN_TEXTS, chat_spec, picture, reply_of
+from specv_helpers import CHECKLIST, PROMPTS, REPLIES
 from trial import as_asked, painter, sample, writer
 
 from plait.cluster.local import LocalStages
@@ -29,6 +30,11 @@ from plait.scorers.judging.judge import RubricJudge
 from plait.scorers.judging.mmie import Released
 from plait.scorers.judging.resolve import JudgeSettings
 from plait.scorers.judging.rubrics import Rubric
+from plait.scorers.judging.specifications import (
+    SPECIFICATIONS,
+    TRACK,
+    SpecificationsJudge,
+)
 from plait.scorers.pairwise import resolve_protocol
 
 MARKS = {
@@ -80,6 +86,14 @@ def aspects(mode: Any) -> Walk[Any]:
     return judge.judge(query_of("Tell."), document("Once."))
 
 
+def specifications(mode: Any) -> Walk[Any]:
+    wording = PROMPTS if mode == "official" else SpecificationsJudge.own
+    about = {"stage": chat_spec(), "mode": mode, "wording": wording}
+    judge = SpecificationsJudge(name="specifications:chatty", **about)
+    metadata = {SPECIFICATIONS: json.dumps(CHECKLIST), TRACK: "interleave"}
+    return judge.judge(query_of("Draw.", metadata=metadata), ANSWER)
+
+
 def pairwise(name: str) -> Callable[[Any], Walk[Any]]:
     def walk(mode: Any) -> Walk[Any]:
         protocol = resolve_protocol(name, mode)
@@ -114,6 +128,7 @@ JUDGES: dict[str, tuple[Callable[[Any], Walk[Any]], str, str]] = {
     "isg-block": (isg("block"), '{"Judge": 2}', '{"Judge": 9}'),
     "isg-holistic": (isg("holistic"), '{"overall_score": 2}', '{"overall_score": 9}'),
     "aspects": (aspects, aspect_scores(1), aspect_scores(9)),
+    "specifications": (specifications, REPLIES[1], REPLIES[0]),
     **{name: (pairwise(name), r.translate(OTHER_WAY), r) for name, r in PAIRS.items()},
 }
 """By judge: its walk by mode, and two replies that it reads differently."""

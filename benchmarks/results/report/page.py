@@ -26,6 +26,7 @@ from plait.benchmarks.results import leaderboard as tables
 from plait.benchmarks.results.board import Board
 from plait.benchmarks.results.figures import ACCENT, draw, name_rows, short
 from plait.benchmarks.results.headline import headline_table, outcome_texts
+from plait.benchmarks.results.judges import panels_of
 from plait.benchmarks.results.page_files import FolderFiles, InlineFiles, PageFiles
 from plait.benchmarks.results.pairings.page import pairings_section
 from plait.benchmarks.results.reasons import FAILURES, outcome_groups
@@ -139,6 +140,7 @@ def _page(
             reasons=tables.outcomes_table(board),
             controls=tables.controls_table(board),
             published=tables.table_of_published(board),
+            judges=[(panel.kind, [*panel.tables()]) for panel in panels_of(board)],
             panels=[panel_of(board, scorer) for scorer in board.scorers],
             pairings=pairings_section(board, shown, files, read),
             failures=FAILURES,

@@ -34,6 +34,7 @@ from opening_helpers import written as write_opening
 from pairwise_helpers import sample as query
 from picture_helpers import NOISE, png_header, saved
 from PIL import Image as Pillow
+from specv_helpers import CHECKLIST
 from task_rows import GEU, ISG, UEVAL, write_isg, write_realunify, write_ueval
 
 from plait.benchmarks.tasks.reading.rules import Row, RowError, TaskError
@@ -292,6 +293,36 @@ GEUS: dict[str, list[Any]] = {
 }
 
 
+def specv(root, rows):
+    data = root / "eval_data" / "edit"
+    (data / "images").mkdir(parents=True)
+    (data / "images" / "a.png").write_bytes(png())
+    (data / "attribute.jsonl").write_text("".join(f"{json.dumps(r)}\n" for r in rows))
+    checklists = root / "eval_checklist" / "edit" / "attribute"
+    checklists.mkdir(parents=True)
+    for row in rows:
+        if isinstance(row, dict) and "/" not in str(row.get("id")):
+            (checklists / f"{row.get('id')}.json").write_text(json.dumps(CHECKLIST))
+    return f"specv:{root}"
+
+
+def edited(i):
+    return {"id": f"e{i}", "question": "Make it blue.", "question_img": ["images/a.png"]}
+
+
+SPECV: dict[str, list[Any]] = {
+    "wrong type": [
+        *("no row", None, edited(1) | {"id": 3}, edited(2) | {"question": None}),
+        *(edited(3) | {"question_img": "images/a.png"}, edited(4) | {"question_img": [3]}),
+    ],
+    "missing key": [{"id": "e5"}],
+    "unusable id": [edited(6) | {"id": "a/b"}, edited(7) | {"id": " "}],
+    "empty content": [edited(8) | {"question": " "}, edited(9) | {"question_img": []}],
+    MISSING: [edited(10) | {"question_img": ["images/no.png"]}],
+    OUTSIDE: [edited(11) | {"question_img": ["../a.png"]}],
+}
+
+
 @dataclass(frozen=True)
 class Reader:
     """How a benchmark's files are written, a valid row, and rows by the rule they break."""
@@ -326,6 +357,7 @@ READERS = {
         "ueval.json",
         False,
     ),
+    "specv": Reader(specv, edited, "edit-e{}", SPECV, "eval_data/edit/attribute.jsonl"),
     "realunify": Reader(
         lambda *data: f"realunify:{write_realunify(*data)}",
         geu,

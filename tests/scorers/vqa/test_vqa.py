@@ -308,6 +308,45 @@ def test_criteria_are_shares_of_yes_and_no(field: str) -> None:
     assert isinstance(judged("criteria-probability", RED), NotApplicable)
 
 
+def test_specifications_are_shares_of_the_expected_answer() -> None:
+    """Each asked by itself behind question and answer; one expects a no."""
+    listed = [
+        {"id": 1, "question": "Is it red?", "expected_answer": "Yes", "category": "Colour"},
+        {"id": 2, "question": "Is it torn?", "expected_answer": "No", "category": "Whole"},
+        {
+            "id": 3,
+            "question": "Is it a cup?",
+            "expected_answer": "Yes",
+            "category": "Whole",
+        },
+    ]
+    about = {"specifications": json.dumps(listed), "track": "t2i"}
+    query = replace(QUERY, metadata=about)
+    document = Document((Text("A cup:"), RED))
+    scorer = made("specifications-probability")
+    outcome = drive(scorer.judge(query, document), STAGES[16].outcomes)
+    assert isinstance(outcome, Result), outcome
+    before = ("### Question\none red cup {} by seven stones\n### Answer\n",)
+    shown = ("A cup:\n", "Image-0: ", RED, "\n\n")
+
+    def share(row: dict[str, Any]) -> float:
+        asked = f"A question about this answer alone: {row['question']}"
+        content = (*before, *shown, f"{asked}\nPlease answer Yes or No.")
+        yes, no = (
+            sum(math.exp(sum(logprobs_of(_joined(content), form))) for form in forms(word))
+            for word in ("Yes", "No")
+        )
+        return (yes if row["expected_answer"] == "Yes" else no) / (yes + no)
+
+    shares = [share(row) for row in listed]
+    parts = outcome.value.parts
+    assert parts["probabilities"] == pytest.approx(shares, rel=TOLERANCE)
+    assert parts["criteria"]["Whole"] == pytest.approx(mean(shares[1:]), rel=TOLERANCE)
+    assert outcome.value.value == pytest.approx(100 * mean(shares), rel=TOLERANCE)
+    assert scorer.jobs(query) == 3
+    assert isinstance(judged("specifications-probability", RED), NotApplicable)
+
+
 def _joined(content: tuple[Image | str, ...]) -> tuple[Image | str, ...]:
     """Texts side by side as one."""
     parts: list[Image | str] = []

@@ -1,0 +1,335 @@
+"""What the choice of judge decides: one order of the systems by each judge of one kind.
+
+    for panel in panels_of(board):
+        panel.kind, panel.rankings.taus, panel.reversals
+
+Judges of one kind are scorers that ask models the same in the same way (`judge:A` and
+`judge:B`). They are compared on the answers that all of them have a score of, so that no
+difference comes from what one of them could not judge.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from plait.benchmarks.results.board import Board
+from plait.benchmarks.results.comparisons import (
+    Comparison,
+    about_correction,
+    compare_systems,
+    comparisons,
+    p_text,
+    ranges_of_ranks,
+    round_p,
+)
+from plait.benchmarks.results.numbers import NumberForm
+from plait.benchmarks.results.rankings import (
+    Rankings,
+    Series,
+    averages_of,
+    table_between,
+)
+from plait.benchmarks.results.table import ResultTable, TableCell, TableColumn, json_text
+from plait.benchmarks.tasks.controls import is_reference
+from plait.generators.buckets import AnyPath
+from plait.generators.catalogue import Named, by_prefix
+from plait.generators.files import write_whole
+from plait.scorers.base import Scorer
+from plait.scorers.statistics.estimate import Floats
+
+FILE = "judges.json"
+"""The same as plain data, in a run directory."""
+_MOST_PAIRS = 40
+"""Pairs of systems in a table; the file has all."""
+BOTH = "both orders shown"
+ONE = "one order shown"
+NEITHER = "no order shown"
+
+
+class Order(NamedTuple):
+    """How one judge orders two systems."""
+
+    judge: str
+    better: str
+    """Of the two; empty where their averages are equal."""
+    p: float | None
+    """Corrected, of their paired difference; None where there is none."""
+    shown: bool
+    """Whether the paired comparison shows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reversal:
+    """Two systems that judges order differently."""
+
+    a: str
+    b: str
+    orders: tuple[Order, ...]
+    """By judge."""
+
+    @property
+    def verdict(self) -> str:
+        """Whether judges show both orders, one or none: what the choice of one decides."""
+        shown = {order.better for order in self.orders if order.shown}
+        return (NEITHER, ONE, BOTH)[len(shown)]
+
+
+@dataclass(frozen=True, eq=False)
+class JudgePanel:
+    """Judges of one kind on the answers of one run."""
+
+    kind: str
+    """Their prefix: `judge`, `specifications`."""
+    board: Board
+    scorers: Sequence[Scorer]
+
+    @cached_property
+    def _common(self) -> Floats:
+        """(judges, queries, systems) values of the answers that all have a score of."""
+        values = np.stack([self.board.values[s.name] for s in self.scorers])
+        lacking = np.isnan(values).any(axis=0)
+        values[:, lacking] = np.nan
+        return values
+
+    @cached_property
+    def _drawn(self) -> list[Floats]:
+        """By judge, the average of each system, by fixed weights where one has such."""
+        # Every judge has the same values, so that all are drawn at once.
+        columns = np.concatenate([*self._common], axis=1)
+        drawn = averages_of(self.board, columns, fixed=self._has_fixed)
+        return np.split(drawn, len(self.scorers), axis=1)
+
+    @property
+    def _has_fixed(self) -> bool:
+        """Whether some system has a value in every category that has any."""
+        known = ~np.isnan(self._common[0])
+        everywhere = np.ones(known.shape[1], np.bool_)
+        found = False
+        for category in self.board.categories:
+            own = known[self.board.rows_of(self.board.groups_of(category))].any(axis=0)
+            if own.any():
+                found = True
+                everywhere &= own
+        return found and bool(everywhere.any())
+
+    @cached_property
+    def _places(self) -> list[int]:
+        """The columns of systems with an average by every judge; references have none."""
+        places = []
+        for i, system in enumerate(self.board.systems):
+            averages = [drawn[0, i] for drawn in self._drawn]
+            if np.isfinite(averages).all() and not is_reference(system.name):
+                places.append(i)
+        return places
+
+    @property
+    def systems(self) -> list[str]:
+        """Those that every judge has an average of."""
+        return [self.board.systems[i].name for i in self._places]
+
+    @property
+    def judges(self) -> list[str]:
+        """Their names."""
+        return [scorer.name for scorer in self.scorers]
+
+    @cached_property
+    def answers(self) -> int:
+        """Queries on which some system's answer is scored by all of them."""
+        return int((~np.isnan(self._common[0])).any(axis=1).sum())
+
+    @cached_property
+    def rankings(self) -> Rankings:
+        """The ranks by each judge, and how far they agree."""
+        series = []
+        for scorer, drawn in zip(self.scorers, self._drawn, strict=True):
+            own = drawn[:, self._places]
+            series.append(Series(scorer.name, scorer.direction, self.answers, own))
+        return Rankings(self.systems, series)
+
+    @cached_property
+    def compared(self) -> list[list[Comparison]]:
+        """By judge, every two systems on the answers that all judges scored."""
+        if self._is_whole:
+            every = comparisons(self.board)
+            known = {*self.systems}
+            return [_among(known, every[judge]) for judge in self.judges]
+        found = []
+        for scorer, values in zip(self.scorers, self._common, strict=True):
+            own = values[:, self._places]
+            found.append(compare_systems(scorer, self.systems, own, self.board.correction))
+        return found
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether all judges scored the same answers, and no system is left out."""
+        lacking = np.isnan(self._common[0])
+        values = (self.board.values[judge] for judge in self.judges)
+        same = all(np.array_equal(np.isnan(own), lacking) for own in values)
+        return same and not self._left_out()
+
+    @cached_property
+    def ranges(self) -> list[dict[str, tuple[int, int]]]:
+        """By judge, the best and worst rank of each system: all of a judge hold at once."""
+        ranges = []
+        for ranks, compared in zip(self.rankings.ranks, self.compared, strict=True):
+            places = {name: rank.value or 0.0 for name, rank in ranks.items()}
+            ranges.append(ranges_of_ranks(places, compared))
+        return ranges
+
+    @cached_property
+    def reversals(self) -> list[Reversal]:
+        """Pairs of systems that judges order differently; first those shown both ways."""
+        found = []
+        for place, (a, b) in enumerate(combinations(self.systems, 2)):
+            orders = []
+            for i, judge in enumerate(self.judges):
+                ranks = self.rankings.ranks[i]
+                better = _better(a, b, ranks[a].value, ranks[b].value)
+                one = self.compared[i][place]
+                shown = one.better is not None and one.better[0] == better
+                orders.append(Order(judge, better, one.adjusted, shown))
+            if {a, b} <= {order.better for order in orders}:
+                found.append(Reversal(a, b, tuple(orders)))
+        rank = (BOTH, ONE, NEITHER).index
+        return sorted(found, key=lambda reversal: rank(reversal.verdict))
+
+    def tables(self) -> Iterator[ResultTable]:
+        """Yield ranks by judge, agreement, and the pairs that judges order differently."""
+        yield self._rank_table()
+        title = f"Agreement of judges (Kendall's tau) over {len(self.systems)} systems"
+        yield table_between(title, self.judges, self.rankings.taus)
+        if self.reversals:
+            yield self._reversal_table()
+
+    def _rank_table(self) -> ResultTable:
+        mean_ranks = self.rankings.mean_ranks
+        rows = []
+        for name in sorted(self.systems, key=lambda s: mean_ranks[s].value or 0.0):
+            row = [TableCell(name), TableCell.of(mean_ranks[name], NumberForm(1))]
+            for ranks, ranges in zip(self.rankings.ranks, self.ranges, strict=True):
+                low, high = ranges[name]
+                value = ranks[name].value
+                row.append(TableCell(f"{value:g}", f"[{low}, {high}]"))
+            rows.append(row)
+        columns = [TableColumn(name, numeric=True) for name in ("mean rank", *self.judges)]
+        about = about_correction(self.board.correction, self.systems)
+        notes = [
+            "Of the answers that every judge has a score of, on "
+            f"{self.answers:,} of {len(self.board.keys):,} queries; 1 is the best. Behind "
+            f"a rank stand the ranks that the judge leaves open: {about}. The interval of "
+            "a mean rank is by query."
+        ]
+        if left := self._left_out():
+            notes.append(f"Without an average by every judge: {', '.join(left)}.")
+        return ResultTable.of(
+            f"Ranks by judge ({self.kind})", ["system", *columns], rows, notes
+        )
+
+    def _left_out(self) -> list[str]:
+        names = (system.name for system in self.board.systems)
+        known = {*self.systems}
+        return [n for n in names if n not in known and not is_reference(n)]
+
+    def _reversal_table(self) -> ResultTable:
+        lines: list[list[TableCell]] = []
+        for reversal in self.reversals[:_MOST_PAIRS]:
+            line = [TableCell(reversal.a), TableCell(reversal.b)]
+            for order in reversal.orders:
+                text = order.better or "equal"
+                detail = f"{'shown, ' if order.shown else ''}p={p_text(order.p)}"
+                line.append(TableCell(text, detail.replace("=<", "<"), marked=order.shown))
+            lines.append([*line, TableCell(reversal.verdict)])
+        pairs = len(self.systems) * (len(self.systems) - 1) // 2
+        counts = Counter(reversal.verdict for reversal in self.reversals)
+        shown = (f"{name} {counts[name]:,}" for name in (BOTH, ONE, NEITHER))
+        told = ", ".join(shown)
+        notes = [
+            f"Judges order {len(self.reversals):,} of {pairs:,} pairs of systems "
+            f"differently ({told}). Under each judge stands the better system, and "
+            "whether its own paired comparison shows that, corrected for all pairs. "
+            "Where both orders are shown, the choice of judge decides which is better; "
+            "elsewhere one of the judges, or neither, tells them apart."
+        ]
+        if len(self.reversals) > _MOST_PAIRS:
+            notes.append(f"The first {_MOST_PAIRS}; {FILE} has all.")
+        head = ["a", "b", *self.judges, "shown"]
+        title = f"Pairs that judges order differently ({self.kind})"
+        return ResultTable.of(title, head, lines, notes, numeric=False)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        ranks = {}
+        for i, judge in enumerate(self.judges):
+            ranks[judge] = {
+                name: {"value": self.rankings.ranks[i][name].value, "range95": [*own]}
+                for name, own in self.ranges[i].items()
+            }
+        mean_ranks = self.rankings.mean_ranks
+        taus = []
+        for (i, j), tau in self.rankings.taus.items():
+            taus.append({"judges": [self.judges[i], self.judges[j]], **tau.as_json("tau")})
+        return {
+            "kind": self.kind,
+            "judges": self.judges,
+            "systems": self.systems,
+            "n": self.answers,
+            "correction": self.board.correction,
+            "ranks": ranks,
+            "mean_ranks": {name: e.as_json("rank") for name, e in mean_ranks.items()},
+            "taus": taus,
+            "reversals": [_plain(reversal) for reversal in self.reversals],
+        }
+
+
+def _among(systems: Container[str], compared: Iterable[Comparison]) -> list[Comparison]:
+    """Return the comparisons of which both systems are among `systems`."""
+    return [one for one in compared if one.a in systems and one.b in systems]
+
+
+def _plain(reversal: Reversal) -> dict[str, Any]:
+    orders = {}
+    for order in reversal.orders:
+        plain = {"better": order.better, "p_adjusted": round_p(order.p)}
+        orders[order.judge] = plain | {"shown": order.shown}
+    named = {"a": reversal.a, "b": reversal.b, "verdict": reversal.verdict}
+    return named | {"orders": orders}
+
+
+def _better(a: str, b: str, first: float | None, second: float | None) -> str:
+    """Return which has the lower rank; empty where they share one."""
+    if first is None or second is None or first == second:
+        return ""
+    return a if first < second else b
+
+
+@lru_cache(maxsize=2)
+def panels_of(board: Board) -> list[JudgePanel]:
+    """Return the judges of each kind that has two or more, where they order systems.
+
+    A kind whose judges have no two systems in common is left out.
+    """
+    kinds: dict[str, list[Scorer]] = {}
+    for scorer in board.scorers:
+        prefix, colon, _ = scorer.name.partition(":")
+        if colon and _asks_a_model(prefix) and not scorer.of_sets:
+            kinds.setdefault(prefix, []).append(scorer)
+    panels = [JudgePanel(kind, board, own) for kind, own in kinds.items() if len(own) > 1]
+    return [panel for panel in panels if len(panel.systems) > 1]
+
+
+def _asks_a_model(prefix: str) -> bool:
+    entries: Mapping[str, Any] = by_prefix(Named.SCORER)
+    return prefix in entries and bool(entries[prefix].asks)
+
+
+def write_judges(board: Board, root: AnyPath) -> None:
+    """Write what the choice of judge decides; nothing without two judges of one kind."""
+    if panels := panels_of(board):
+        write_whole(root / FILE, json_text([panel.as_json() for panel in panels]))
