@@ -183,6 +183,8 @@ def _add_ranks(board: Board, scorer: Scorer, rows: Sequence[dict[str, Any]]) -> 
     place = placing(rows, scorer)
     places = {row["system"]: place(row) for row in rows}
     ranges = ranges_of_ranks(places, comparisons(board)[scorer.name])
+    if len(ranges) < 2:
+        return  # One system alone is neither first nor last.
     at = [places[name] for name in ranges]
     for row in rows:
         if (range95 := ranges.get(row["system"])) is not None:

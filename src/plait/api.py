@@ -160,6 +160,7 @@ def run(
     rubric: str | PathLike[str] | None = None,
     baseline: str | None = None,
     pinned: str | None = None,
+    fidelity: Mapping[str, Any] | None = None,
     executor: Literal["ray", "local"] | None = None,
     address: str | None = None,
     models: Mapping[str, Table] | None = None,
@@ -205,6 +206,8 @@ def run(
         baseline: The system beside whose answers scorers of pairs judge.
         pinned: A pinned protocol, `NAME/EDITION`, whose published settings apply where no
             others are given.
+        fidelity: What the run has to be as good as, shown of a few queries before all are
+            answered: `reference`, `queries` and `margins`.
         executor: `local`, as threads of this process without Ray, or `ray` (by default).
         address: Address of a Ray cluster; by default this machine's own.
         models: Settings by model, such as `{"sdxl-turbo": {"steps": 2}}`.

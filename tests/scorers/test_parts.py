@@ -32,6 +32,7 @@ from plait.scorers.judging.isg import BLOCK, IMAGE, IsgJudge
 from plait.scorers.judging.judge import RubricJudge
 from plait.scorers.judging.mmie import Released
 from plait.scorers.judging.rubrics import Rubric
+from plait.scorers.judging.specifications import SPECIFICATIONS, TRACK
 from plait.scorers.parts import RULED, PartScale, PartTable, ScorePart
 from plait.scorers.vqa import is_vqa
 from plait.scorers.vqa.dpg import PROPOSITIONS
@@ -108,6 +109,10 @@ def by_probabilities(prefix: str) -> Judged:
         ATOMS: json.dumps([["Red?", "Yes", "colour"], ["How many?", "two", "count"]]),
         PROPOSITIONS: json.dumps([[1, [], "entity", "A cup?"], [2, [1], "count", "Two?"]]),
         **{key: json.dumps(["a", "b"]) for key in ABOUTS.values()},
+        SPECIFICATIONS: json.dumps(
+            [{"id": 1, "question": "Is it red?", "expected_answer": "Yes", "category": "a"}]
+        ),
+        TRACK: "t2i",
     }
 
     def told(pending: Sequence[Job]) -> list[Outcome[Any]]:
