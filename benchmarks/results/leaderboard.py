@@ -432,7 +432,7 @@ def _mean_column(
     cells = []
     for mean, reference in zip(means, references, strict=True):
         cells.append(cell_of(mean, reference=reference, counted=len(sizes) > 1))
-    detail = f"n={min(sizes):,}" if len(sizes) == 1 else ""
+    detail = f"(n={min(sizes):,})" if len(sizes) == 1 else ""
     return TableColumn(heading, scorer.direction, numeric=True, detail=detail), cells
 
 
