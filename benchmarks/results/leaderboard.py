@@ -73,6 +73,7 @@ from plait.generators.files import write_whole
 from plait.scorers.base import UNBOUNDED, Scorer, bounds, ends_of
 from plait.scorers.judging.summaries import mmie_summary, opening_summary, specv_summary
 from plait.scorers.statistics.estimate import Estimate
+from plait.scorers.statistics.judge_error import ABOUT as ABOUT_TERMS
 from plait.scorers.statistics.means import (
     Stratum,
     mean,
@@ -115,6 +116,8 @@ _ABOUT_TRACKS = (
 )
 _BY_DIMENSION = ("category", "value")
 _ABOUT_PAIRS = "Mean over the queries that have a score of both systems."
+_STRONGEST_SHARE = 40
+"""Share of colour behind a share of 1 on the page, in percent."""
 _SPENT = {**MEASURES, "discarded": "images discarded"}
 LeaderboardRow = Mapping[str, Any]
 Cell = Mapping[str, Any]
@@ -650,6 +653,21 @@ def _criterion_mean_tables(board: Board, scorer: Scorer) -> Iterator[ResultTable
         yield ResultTable.of(title, ["system", *head], lines)
 
 
+def variance_table(board: Board, scorer: str) -> ResultTable | None:
+    """Return what a score depends on, by share; None where no pilot has measured it."""
+    errors = board.judge_errors.get(scorer)
+    if errors is None or not errors.shares:
+        return None
+    rows: list[list[str | TableCell]] = []
+    for term, share in errors.shares.items():
+        shown = TableCell(f"{100 * share:.1f}%", tint=round(_STRONGEST_SHARE * share))
+        rows.append([ABOUT_TERMS[term], shown])
+    head: list[str | TableColumn] = ["a score depends on"]
+    head.append(TableColumn("share", numeric=True))
+    title = "Where the variance of scores comes from"
+    return ResultTable.of(title, head, rows, [ABOUT_DRAWN])
+
+
 def pairs_table(board: Board, scorer: str) -> ResultTable | None:
     """Return the paired differences of one scorer; None for a single system."""
     lines = []
@@ -894,6 +912,7 @@ def _markdown(board: Board) -> str:
         parts += _section(table_as_released(board, scorer), 3, about)
         for table in (field_table(board, scorer), *criteria_tables(board, scorer)):
             parts += _section(table, 3)
+        parts += _section(variance_table(board, scorer.name), 3)
         parts += _section(pairs_table(board, scorer.name), 3, _ABOUT_PAIRS)
     for panel in panels_of(board):
         for level, table in zip((2, 3, 3), panel.tables(), strict=False):

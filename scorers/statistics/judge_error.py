@@ -99,6 +99,15 @@ class JudgeErrors:
         return sum(self.variances.get(term, 0.0) for term in terms)
 
     @property
+    def shares(self) -> dict[str, float]:
+        """By term, its share of the variance of a score; the largest first."""
+        total = sum(self.variances.values())
+        if not total:
+            return {}
+        order = sorted(self.variances, key=lambda term: -self.variances[term])
+        return {term: self.variances[term] / total for term in order}
+
+    @property
     def of_level(self) -> float:
         """The variance that the choice of judge and wording gives the mean of a system."""
         of_judge = self._sum("judge", "system x judge") / self.judges

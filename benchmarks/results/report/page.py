@@ -220,6 +220,7 @@ def panel_of(board: Board, scorer: Scorer) -> dict[str, Any]:
         tables.table_as_released(board, scorer),
         _with_note(tables.field_table(board, scorer)),
         *tables.criteria_tables(board, scorer),
+        tables.variance_table(board, scorer.name),
         tables.pairs_table(board, scorer.name),
         tables.settings_table(scorer.stages) if scorer.stages else None,
     )

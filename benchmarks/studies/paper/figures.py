@@ -27,6 +27,7 @@ from plait.generators.buckets import AnyPath
 from plait.generators.files import write_whole
 from plait.scorers.base import scale_text
 from plait.scorers.statistics.estimate import Estimate, Floats
+from plait.scorers.statistics.judge_error import ABOUT, JudgeErrors
 from plait.scorers.statistics.means import paired_differences
 
 if TYPE_CHECKING:
@@ -98,6 +99,8 @@ def figures_of(
         yield scorer_figure(content, shared)
     if costs is not None:
         yield cost_figure(content, costs)
+    if errors := _judge_errors(content):
+        yield variance_figure(errors)
     if pair is None and len(content.models) > 1:
         pair = content.models[0], content.models[1]
     if pair is not None:
@@ -308,6 +311,54 @@ def cost_figure(content: PaperContent, costs: AnswerCosts) -> PaperFigure:
         ),
         width=_COLUMN if across == 1 else 2 * _COLUMN + 0.2,
         height=rows * 2.3 + 0.1 * len(content.models),
+        paint=paint,
+    )
+
+
+def _judge_errors(content: PaperContent) -> dict[str, JudgeErrors]:
+    """Return by scorer what its judge's error was measured to be."""
+    found: dict[str, JudgeErrors] = {}
+    for board in content.boards:
+        for name, errors in board.judge_errors.items():
+            if errors.shares:
+                found.setdefault(name, errors)
+    return found
+
+
+def variance_figure(errors: Mapping[str, JudgeErrors]) -> PaperFigure:
+    """Return what scores depend on: a bar for each judge, in parts that add up to all."""
+    terms = [term for term in ABOUT if any(term in own.shares for own in errors.values())]
+
+    def paint(figure: Figure) -> None:
+        axes = figure.subplots()
+        name_rows(axes, [*errors])
+        axes.set_xlabel("share of the variance of a score")
+        axes.set_xlim(0, 1)
+        starts = np.zeros(len(errors))
+        for i, term in enumerate(terms):
+            widths = np.array([own.shares.get(term, 0.0) for own in errors.values()])
+            axes.barh(
+                range(len(errors)),
+                widths,
+                0.7,
+                left=starts,
+                label=term,
+                color=f"C{i % _COLOURS}",
+                hatch=_HATCHES[i % len(_HATCHES)],
+                edgecolor="white",
+                linewidth=0,
+            )
+            starts += widths
+        figure.legend(loc="outside lower center", ncols=3)
+
+    return PaperFigure(
+        name="variance",
+        caption=(
+            "What a score depends on, as shares of its variance (pilot of `plait "
+            "uncertainty`)"
+        ),
+        width=2 * _COLUMN,
+        height=1.1 + 0.3 * len(errors) + 0.12 * len(terms),
         paint=paint,
     )
 

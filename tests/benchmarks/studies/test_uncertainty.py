@@ -66,6 +66,13 @@ def test_a_pilot_finds_where_the_variance_comes_from(folder: Path) -> None:
         wide_low, wide_high = cell["ci95_judge_drawn"]
         assert wide_low < low < cell["mean"] < high < wide_high
         assert "ci95_judge_drawn" not in row["scores"]["bleu"]["avg_micro"]
+    errors = api.open_run(folder / "run").board.judge_errors[JUDGE]
+    assert sum(errors.shares.values()) == pytest.approx(1)
+    assert next(iter(errors.shares)) == "judge"
+    written = api.paper(folder / "run", folder / "paper")
+    assert "variance.pdf" in written.files
+    cells = written.content.column(JUDGE).cells
+    assert all(cell.drawn is not None for cell in cells.values())
 
 
 def test_one_judge_alone_still_tells_its_wordings_and_repeats(folder: Path) -> None:
