@@ -115,6 +115,8 @@ JUDGES: dict[str, Any] = {
     "isg-image:any": IsgJudge,
     "isg-holistic:any": IsgJudge,
     "specifications:any": SpecificationsJudge,
+    "gedit:any": GeditJudge,
+    "imgedit:any": ImgEditJudge,
 }
 
 
