@@ -1,8 +1,8 @@
 """GEdit's and ImgEdit's layouts with crafted data, and what their programs made of them.
 
 `UPSTREAM` holds what the functions of stepfun-ai/Step1X-Edit@570eba6 and
-PKU-YuanGroup/ImgEdit@547185d read and counted there: recorded once, by running them. A reply
-at which the first program asks again or ends in an error has null there.
+PKU-YuanGroup/ImgEdit@547185d read and counted there: recorded once, by running them. A
+reply at which the first program asks again or ends in an error has null there.
 """
 
 from __future__ import annotations

@@ -462,7 +462,10 @@ def test_a_file_that_cannot_be_read_is_one_error_that_names_it(reader, tmp_path)
 
 
 MARK = "question?"
-PROSE = ("text", "content", "value", "question", "prompt", "evaluation_prompt")
+PROSE = (
+    *("text", "content", "value", "question", "prompt", "evaluation_prompt"),
+    "instruction",
+)
 
 
 def with_marks(value, key=""):
