@@ -213,11 +213,12 @@ class GeditJudge(QuestionsJudge[Marks]):
         """Return the edit as the released program shows it."""
         contexts: list[Content] = [(edit.original,), (edit.edited, edit.original)]
         jobs = [Job(SHOWN, ImageRequest(context=c), query.id) for c in contexts]
-        shown = yield jobs
-        for outcome in shown:
+        images: list[Image] = []
+        for outcome in (yield jobs):
             if not isinstance(outcome, Result):
                 return outcome
-        original, edited = (outcome.value for outcome in shown)
+            images.append(outcome.value)
+        original, edited = images
         return Edit(original, edited, edit.instruction)
 
 
