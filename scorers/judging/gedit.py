@@ -47,7 +47,7 @@ from plait.generators.document import (
 )
 from plait.generators.replies import as_number, bare, statements_of
 from plait.scorers.base import UNBOUNDED, NoScore, ReleasedSummary
-from plait.scorers.judging.editing import Edit, edit_of, without_original
+from plait.scorers.editing import Edit, edit_of, without_original
 from plait.scorers.judging.judge import Question, QuestionsJudge, Readings
 from plait.scorers.judging.replies import Unreadable, no_object, object_schema, repr_of
 from plait.scorers.judging.rubrics import RELEASED, WORDING

@@ -25,7 +25,7 @@ from plait.generators.errors import MissingInput, UsageError
 from plait.generators.replies import as_number, find_objects, plain_key, statements_of
 from plait.generators.thoughts import separate
 from plait.scorers.base import UNBOUNDED, NoScore, ReleasedSummary
-from plait.scorers.judging.editing import Edit, edit_of, without_original
+from plait.scorers.editing import Edit, edit_of, without_original
 from plait.scorers.judging.judge import Question, QuestionsJudge, Readings
 from plait.scorers.judging.replies import Unreadable
 from plait.scorers.judging.rubrics import RELEASED, WORDING

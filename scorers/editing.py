@@ -1,4 +1,4 @@
-"""What judges of edited images share: the original, the edit and the instruction."""
+"""What scorers of edited images share: the original, the edit and the instruction."""
 
 from __future__ import annotations
 
