@@ -117,6 +117,11 @@ class System:
         """Whether its documents are given and no stage makes them."""
         return self.draft is None and self.render is None
 
+    @property
+    def edits(self) -> bool:
+        """Whether it is a text-to-image model alone, drawing from the query's images."""
+        return self.draft is None and self.input_images > 0
+
     @cached_property
     def stages(self) -> tuple[StageSpec, ...]:
         """The stages in chain order."""
@@ -139,7 +144,7 @@ class System:
             given = _document_at_hand(self, sample)
             return given.value.form if isinstance(given, Result) else None
         images = any(isinstance(segment, Image) for segment in sample.question)
-        if self.draft is None and _reason_not_to_draw(sample, images=images):
+        if self.draft is None and _reason_not_to_draw(self, sample, images=images):
             return None
         if self.t2i is None:
             return AnswerForm()
@@ -165,7 +170,7 @@ class System:
     def opening(self) -> tuple[Any, ...]:
         """Equal for systems whose answers to any query begin with the same job."""
         first = self.stages[0].digest if self.stages else None
-        return first, self.variant, self.instruction, self.tells_modality
+        return first, self.variant, self.instruction, self.tells_modality, self.edits
 
 
 _STAGES = ("draft", "condition", "render", "critic")
@@ -270,7 +275,7 @@ class _Walker:
 
     def _draft(self, sample: Query, request: Request) -> Walk[Draft]:
         if self.system.draft is None:
-            return _as_prompt(sample, request)
+            return _as_prompt(self.system, sample, request)
         job = Job(self.system.draft, request, sample.id)
         drafted = self._values((yield [job]), job.spec)
         if not isinstance(drafted, Result):
@@ -388,17 +393,35 @@ def _for(stage: StageSpec, request: ImageRequest) -> ImageRequest:
     return request if stage.seeded else replace(request, seed=None)
 
 
-def _reason_not_to_draw(sample: Query, *, images: bool) -> str:
+def _reason_not_to_draw(system: System, sample: Query, *, images: bool) -> str:
     """Say why a text-to-image model alone skips a query, with `images` or without."""
     if not sample.wants_images:
         return "a text-to-image model alone draws, and the query asks for text"
+    if system.edits:
+        return _reason_not_to_edit(sample, system.input_images)
     if images:
         return "a text-to-image model alone reads text; the query has images"
     return ""
 
 
-def _as_prompt(sample: Query, request: Request) -> Outcome[Draft]:
-    if reason := _reason_not_to_draw(sample, images=bool(request.images)):
+def _reason_not_to_edit(sample: Query, most: int) -> str:
+    """Say why a query is skipped by what draws from at most so many images of a turn.
+
+    Its first turn must show an image; later ones may be about the answer before them.
+    """
+    shown: list[int] = []
+    for opening in sample.openings:
+        content = content_of_turns(opening)
+        shown.append(sum(isinstance(segment, Image) for segment in content))
+    if not shown or shown[0] == 0:
+        return "there is no image to edit: the query begins without one"
+    if max(shown) > most:
+        return f"the query shows {max(shown)} images at once; input_images is {most}"
+    return ""
+
+
+def _as_prompt(system: System, sample: Query, request: Request) -> Outcome[Draft]:
+    if reason := _reason_not_to_draw(system, sample, images=bool(request.images)):
         return Skip(reason)
     texts = (s.text for s in request.turns[-1].content if isinstance(s, Text))
     return Result(Draft((ImageRequest(prompt="".join(texts).strip()),)))

@@ -16,7 +16,9 @@ EDITING = "outline-edit"
 """The protocol under which each image is drawn from the last ones too."""
 T2I_ALONE = "t2i"
 """The protocol of a text-to-image model alone, which composes nothing."""
-PROTOCOLS = ("text", "mmie", "outline", EDITING, CRITIC, T2I_ALONE)
+EDIT_ALONE = "edit"
+"""The same of one that draws from the images of the query too."""
+PROTOCOLS = ("text", "mmie", "outline", EDITING, CRITIC, T2I_ALONE, EDIT_ALONE)
 
 OUTLINE_INSTRUCTION = (
     "Answer with text and pictures. You cannot draw yourself: wherever a picture belongs, "
@@ -93,6 +95,8 @@ def protocol(name: str, max_images: int = 4) -> System:
         return rule(compose=one_image, variant="text")
     if name == T2I_ALONE:
         return rule(variant="plain")
+    if name == EDIT_ALONE:
+        return rule(variant="plain", input_images=1)
     if name in PROTOCOLS:
         # One instruction: what the LVLM writes is shared, and images alone differ.
         instruction = OUTLINE_INSTRUCTION.format(max_images=max_images)
@@ -100,7 +104,8 @@ def protocol(name: str, max_images: int = 4) -> System:
         return rule(compose=read, instruction=instruction, max_images=max_images)
     raise UsageError(
         f"unknown composition protocol {name!r}; valid are 'text', 'mmie', 'outline', "
-        f"'outline-edit' and 'critic', and for a text-to-image model alone {T2I_ALONE!r}"
+        f"'outline-edit' and 'critic', and for a text-to-image model alone {T2I_ALONE!r} "
+        f"and {EDIT_ALONE!r}"
     )
 
 

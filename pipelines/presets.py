@@ -81,7 +81,7 @@ class TextToImageSettings(EngineModelSettings, DiffusionSettings):
 
     input_images: int | None = unkeyed(None, ge=1)
     """From how many of the last images each image is drawn under the protocol
-    `outline-edit`, by default one; keys hold the images themselves."""
+    `outline-edit` and `edit`, by default one; keys hold the images themselves."""
     engine: Literal["vllm-omni", "sglang"] | None = unkeyed(None)
     """Program that runs the model; None for plait's own stage."""
 

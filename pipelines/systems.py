@@ -37,6 +37,7 @@ from plait.pipelines.chat.settings import (
 )
 from plait.pipelines.composition import (
     CRITIC,
+    EDIT_ALONE,
     EDITING,
     PROTOCOLS,
     T2I_ALONE,
@@ -208,6 +209,11 @@ def _native(parts: SystemName, models: Models) -> System:
         raise UsageError(
             f"system {name!r}: {model!r} places its images itself; it takes no protocol"
         )
+    if rule_name == EDIT_ALONE:
+        raise UsageError(
+            f"system {name!r}: {model!r} reads the images of a query as it is; write "
+            f"{model!r} without a protocol"
+        )
     if parts.critic is not None or rule_name in (CRITIC, EDITING):
         raise UsageError(
             f"system {name!r}: the protocol {rule_name!r} takes an LVLM and a T2I model; "
@@ -240,12 +246,16 @@ def _resolve_composed(name: str, parts: SystemName, models: Models) -> System:
     t2i = parts.t2i
     label = parts.protocol or "mmie"
     rule = protocol(label.partition("=")[0], models.max_images)
+    if rule.name in (T2I_ALONE, EDIT_ALONE) and t2i is not None:
+        raise UsageError(
+            f"system {name!r}: protocol {rule.name!r} is of a text-to-image model "
+            f"alone; write '{t2i}@{rule.name}'"
+        )
+    if rule.name == EDIT_ALONE:
+        render, prior, images = _seeing(lvlm, EDIT_ALONE, models)
+        system = replace(rule, name=name, t2i=lvlm, input_images=images)
+        return _with_drawing(system, render, prior)
     if rule.name == T2I_ALONE:
-        if t2i is not None:
-            raise UsageError(
-                f"system {name!r}: protocol {T2I_ALONE!r} is of a text-to-image model "
-                f"alone; write '{t2i}@{T2I_ALONE}'"
-            )
         return _with_drawing(replace(rule, name=name, t2i=lvlm), *t2i_stages(lvlm, models))
     if rule.name == "text" and t2i is not None:
         t2i_settings(t2i)
@@ -264,7 +274,7 @@ def _resolve_composed(name: str, parts: SystemName, models: Models) -> System:
     row = f"{lvlm}{tail}"
     system = replace(rule, name=pair, draft=draft, lvlm=row, t2i=t2i)
     if rule.name == EDITING:
-        render, prior, images = _seeing(t2i, models)
+        render, prior, images = _seeing(t2i, EDITING, models)
         return _with_drawing(replace(system, input_images=images), render, prior)
     system = _with_drawing(system, *t2i_stages(t2i, models))
     if rule.name == CRITIC:
@@ -291,8 +301,8 @@ def _with_critic(system: System, critic: str, models: Models) -> System:
     return replace(system, critic=stage, review=CriticReview(settings, manner))
 
 
-def _seeing(t2i: str, models: Models) -> tuple[StageSpec, StageSpec | None, int]:
-    """Return the stages of a T2I model, and from how many images it draws each.
+def _seeing(t2i: str, rule: str, models: Models) -> tuple[StageSpec, StageSpec | None, int]:
+    """Return the stages of a T2I model, and from how many images `rule` has it draw.
 
     UsageError for one that draws from text alone, where that is known before it is loaded.
     """
@@ -302,7 +312,7 @@ def _seeing(t2i: str, models: Models) -> tuple[StageSpec, StageSpec | None, int]
         return *t2i_stages(t2i, models), 1
     if not isinstance(settings, TextToImageSettings) or own.get("engine"):
         raise UsageError(
-            f"{t2i!r} is asked by a server, which is given no images; {EDITING!r} draws "
+            f"{t2i!r} is asked by a server, which is given no images; {rule!r} draws "
             f"with {seeing_models()}"
         )
     own = {"input_images": 1, **own}
@@ -330,7 +340,8 @@ def is_lvlm(name: str) -> bool:
 
 def is_t2i(name: str) -> bool:
     """Return whether `name` is a model that draws from text, not a system."""
-    named = has_prefix(name, Named.T2I) and not name.endswith(f"@{T2I_ALONE}")
+    alone = name.endswith((f"@{T2I_ALONE}", f"@{EDIT_ALONE}"))
+    named = has_prefix(name, Named.T2I) and not alone
     return name in by_name(Named.T2I) or is_mini_only(name) or named
 
 

@@ -26,6 +26,8 @@ _OTHERS: Mapping[str, Sequence[str]] = {
     "judge": ("criteria", "aspects"),
     "criteria": ("aspects",),
     "specifications": ("criteria", "aspects"),
+    "gedit": ("aspects",),
+    "imgedit": ("gedit", "aspects"),
     "isg-block": ("criteria", "aspects"),
     "isg-image": ("criteria", "aspects"),
     "isg-holistic": ("criteria", "aspects"),

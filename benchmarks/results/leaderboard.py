@@ -30,6 +30,7 @@ from plait.benchmarks.results.board import (
     SCORED,
     Board,
     Group,
+    Mask,
     weights_of,
 )
 from plait.benchmarks.results.comparisons import (
@@ -70,8 +71,15 @@ from plait.benchmarks.tasks.controls import is_reference
 from plait.generators.base import DOCUMENT_OUTCOMES, SCORE_OUTCOMES, OutcomeName, StageSpec
 from plait.generators.buckets import AnyPath
 from plait.generators.files import write_whole
-from plait.scorers.base import UNBOUNDED, Scorer, bounds, ends_of
-from plait.scorers.judging.summaries import mmie_summary, opening_summary, specv_summary
+from plait.scorers.base import UNBOUNDED, ReleasedSummary, Scorer, bounds, ends_of
+from plait.scorers.judging.summaries import (
+    GeditValue,
+    gedit_summary,
+    imgedit_summary,
+    mmie_summary,
+    opening_summary,
+    specv_summary,
+)
 from plait.scorers.statistics.estimate import Estimate
 from plait.scorers.statistics.judge_error import ABOUT as ABOUT_TERMS
 from plait.scorers.statistics.means import (
@@ -114,6 +122,19 @@ _ABOUT_TRACKS = (
     "Means of dimensions, then of tracks, rounded as the released program prints them; a "
     "dimension in which nothing was judged is 0."
 )
+_ABOUT_GROUPS = (
+    "Means of the types of edit, rounded as the released program prints them, of all "
+    "queries and of the intersection; none while a type has no score."
+)
+_ABOUT_TYPES = "Means of the types of edit, rounded as the released program prints them."
+_ABOUT_SUMMARIES: Mapping[ReleasedSummary, str] = {
+    "specv": _ABOUT_TRACKS,
+    "gedit": _ABOUT_GROUPS,
+    "imgedit": _ABOUT_TYPES,
+}
+"""What is said of a summary, where it is not that of raw scores."""
+_OVERALL = "overall"
+"""How GEdit's summary names the scores themselves."""
 _BY_DIMENSION = ("category", "value")
 _ABOUT_PAIRS = "Mean over the queries that have a score of both systems."
 _STRONGEST_SHARE = 40
@@ -341,8 +362,8 @@ def _as_released(board: Board, scorer: Scorer, system: str) -> dict[str, Any]:
     """Return n, averages of raw scores (0 to 6, rounded as printed) and the percent.
 
     Of a judge of aspects, their means (0 to 10) and `Overall`; of SpecV's, the mean of each
-    track and `Average`. Over all repeats, as a file with every answer would give. Empty for
-    other judges.
+    track and `Average`; of GEdit's and ImgEdit's, means by language or
+    type. Over all repeats, as a file with every answer would give. Empty for other judges.
     """
     if not scorer.released_summary:
         return {}
@@ -351,12 +372,27 @@ def _as_released(board: Board, scorer: Scorer, system: str) -> dict[str, Any]:
         scored = own & board.is_score & board.column["scorer"].is_(scorer.name)
         scores = board.rows(scored & board.column["outcome"].is_(SCORED), *_BY_DIMENSION)
         return {"as_released": specv_summary(_dimensions_run(board, system), scores)}
+    if scorer.released_summary == "imgedit":
+        scored = own & board.is_score & board.column["scorer"].is_(scorer.name)
+        scores = board.rows(scored & board.column["outcome"].is_(SCORED), *_BY_DIMENSION)
+        return {"as_released": imgedit_summary(board.category_names, scores)}
+    if scorer.released_summary == "gedit":
+        return {"as_released": gedit_summary(_gedit_values(board, scorer, own))}
     ruled = own & board.rulings(scorer.name)
     if scorer.released_summary == "opening":
         shares = board.rows(ruled, "criterion", "value")
         return {"as_released": opening_summary(shares)}
     raw = ruled & board.column["criterion"].is_(RAW)
     return {"as_released": mmie_summary(board.rows(raw, "query", "value"))}
+
+
+def _gedit_values(board: Board, scorer: Scorer, own: Mask) -> Iterator[GeditValue]:
+    """Yield the criteria of a system's scores, each score after its own."""
+    judged = own & board.column["scorer"].is_(scorer.name) & board.is_complete
+    scored = judged & board.column["outcome"].is_(SCORED)
+    columns = ("field", "category", "criterion", "value")
+    for field_name, group, criterion, value in board.rows(scored, *columns):
+        yield GeditValue(field_name, group, criterion or _OVERALL, value)
 
 
 def _dimensions_run(board: Board, system: str) -> dict[str, list[str]]:
@@ -907,8 +943,7 @@ def _markdown(board: Board) -> str:
     parts += _section(table_of_published(board), 2)
     for scorer in board.scorers:
         parts += _section(scorer_table(board, scorer), 2)
-        of_tracks = scorer.released_summary == "specv"
-        about = _ABOUT_TRACKS if of_tracks else _ABOUT_RELEASED
+        about = _ABOUT_SUMMARIES.get(scorer.released_summary, _ABOUT_RELEASED)
         parts += _section(table_as_released(board, scorer), 3, about)
         for table in (field_table(board, scorer), *criteria_tables(board, scorer)):
             parts += _section(table, 3)

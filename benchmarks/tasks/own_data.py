@@ -8,6 +8,7 @@
 | `images` or `image`, `image_1`, `image_2`, ... | see `reading/content.py` |
 | `answer` or `reference` | text, list, image; of `choices` a letter, text, index from 0 |
 | `answer_images` | images of the answer, where it is a text |
+| `edit_mask` | an image that is white where the image of the question may be edited |
 | `criteria` | texts, or objects: `criterion`, and `about`: `text` or `image` |
 | `choices` or `options`, or columns `A`, `B`, ... | texts; shown below the question |
 | `category`, `field` | groups of the tables |
@@ -75,6 +76,7 @@ from plait.generators.replies import as_bool
 from plait.generators.unicode import trouble
 from plait.scorers.answers import KNOWN, LETTER
 from plait.scorers.judging.criteria import ABOUTS, QUERY_CRITERIA
+from plait.scorers.kept import MASK, mask_text
 
 NAME = "rows"
 ROWS = f"{NAME}:"
@@ -272,7 +274,7 @@ class _Queries:
 
     def _images_in(self, rows: Iterable[FileRow]) -> Iterator[Any]:
         """Yield the values of rows that may name images."""
-        named = ("images", "question", "answer", "answer_images")
+        named = ("images", "question", "answer", "answer_images", "edit_mask")
         meanings = [*filter(self.columns.has, named)]
         for row in rows:
             if isinstance(row.value, dict):
@@ -304,7 +306,7 @@ class _Queries:
         turns, last = self._turns(own, choices)
         reference, known = self._answer(own, choices, last)
         criteria = self._criteria(own)
-        metadata = self._metadata(own) | known
+        metadata = self._metadata(own) | known | self._mask(own)
         if criteria and not isinstance(criteria, str):
             metadata[QUERY_CRITERIA] = json.dumps(criteria, default=str)
         return Query(
@@ -326,6 +328,17 @@ class _Queries:
 
     def _images(self, own: Mapping[str, Any], meaning: str) -> list[Image]:
         return self.reader.images(self.columns.value(own, meaning), meaning)
+
+    def _mask(self, own: Mapping[str, Any]) -> dict[str, str]:
+        """Return the mask of the region to edit, as scorers read it; none without one."""
+        masks = self._images(own, "edit_mask")
+        if not masks:
+            return {}
+        if len(masks) != 1:
+            raise RowError(Rule.WRONG_TYPE, f"edit_mask is one image, not {len(masks)}")
+        place = masks[0].place
+        data = Path(place).read_bytes() if place else masks[0].read()
+        return {MASK: mask_text(data)}
 
     # ----------------------------------------------------------------------- questions
 
@@ -449,7 +462,7 @@ class _Queries:
         return texts
 
 
-_OF_SCORERS = {KNOWN, QUERY_CRITERIA, *ABOUTS.values()}
+_OF_SCORERS = {KNOWN, MASK, QUERY_CRITERIA, *ABOUTS.values()}
 """Metadata by which scorers know a query's answer and criteria: made of columns alone."""
 
 

@@ -18,6 +18,8 @@ from plait.scorers.base import Scorer
 from plait.scorers.judging import aspects
 from plait.scorers.judging.aspects import AspectsJudge
 from plait.scorers.judging.criteria import CriteriaJudge
+from plait.scorers.judging.gedit import GeditJudge
+from plait.scorers.judging.imgedit import ImgEditJudge
 from plait.scorers.judging.isg import IsgJudge
 from plait.scorers.judging.judge import ChatJudge, QuestionsJudge, RubricJudge
 from plait.scorers.judging.mmie import Corrected, Released, read_released_rubrics
@@ -166,6 +168,33 @@ class SpecificationsSettings(ChatJudgeSettings):
         "github.com/yuyouxixi/SpecV (its checkout, with eval/TRACK/eval_prompt.txt)"
     )
     judged_by: ClassVar[type[QuestionsJudge[Any]]] = SpecificationsJudge
+
+
+class GeditSettings(ChatJudgeSettings):
+    """The same of a judge of edits in two replies; its rubric are both questions."""
+
+    released: ClassVar[str] = (
+        "GEdit-Bench/viescore/vie_prompts.py from github.com/stepfun-ai/Step1X-Edit"
+    )
+    judged_by: ClassVar[type[QuestionsJudge[Any]]] = GeditJudge
+
+
+class ImgEditSettings(ChatJudgeSettings):
+    """The same of a judge of three marks; its rubric are nine prompts."""
+
+    released: ClassVar[str] = (
+        "Benchmark/Basic/prompts.json from github.com/PKU-YuanGroup/ImgEdit"
+    )
+    judged_by: ClassVar[type[QuestionsJudge[Any]]] = ImgEditJudge
+
+    @model_validator(mode="after")
+    def _without_schema(self) -> Self:
+        if self.structured:
+            raise ValueError(
+                "the names of marks depend on the type of edit, so that there is no one "
+                "schema; leave structured out"
+            )
+        return self
 
 
 _ENDPOINT = "chat-endpoint"

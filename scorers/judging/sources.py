@@ -45,10 +45,15 @@ INSIDE = (
     "engine/constant.py",
     "evaluate/generate_judgements/evaluator_apis/llm_judges/evaluation_prompts.py",
     "eval/t2i/eval_prompt.txt",
+    "GEdit-Bench/viescore/vie_prompts.py",
+    "viescore/vie_prompts.py",
+    "Benchmark/Basic/prompts.json",
+    "prompts.json",
+    "judge_prompt.json",
 )
 """Where a checkout of MMIE, UEval, ISG-Bench, OpenING (for its scores; of its arena name
-the file), Creation-MMBench, MLLM-Bench, ProBench, MMRB2 or SpecV holds the text of its
-judge."""
+the file), Creation-MMBench, MLLM-Bench, ProBench, MMRB2, SpecV, GEdit-Bench or ImgEdit
+holds the text of its judge; of the last two a folder inside it does, too."""
 SPECV_PROMPT = "eval_prompt.txt"
 """SpecV's files of prompts, each in the folder of its track."""
 

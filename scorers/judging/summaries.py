@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from plait.scorers.judging.rubrics import ASPECT_TOP, ASPECTS, KINDS, TOP, kind_of
 
@@ -14,6 +15,15 @@ OVERALL = "Overall"
 """The mean of all aspects, as OpenING's released summary names it."""
 AVERAGE = "Average"
 """The mean of all tracks, as SpecV's README names it."""
+GEDIT_GROUPS = (
+    *("background_change", "color_alter", "material_alter", "motion_change", "ps_human"),
+    *("style_change", "subject-add", "subject-remove", "subject-replace", "text_change"),
+    "tone_transfer",
+)
+"""GEdit's types of edit, over which its program averages."""
+GEDIT_LANGUAGES = ("en", "cn")
+GEDIT_INTERSECTION = ", intersection"
+"""What the field of a query ends with that all models of the paper would answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,4 +109,55 @@ def specv_summary(
     tracks = [mean for mean in summary.values() if mean is not None]
     whole = len(tracks) == len(summary) > 0
     summary[AVERAGE] = round(sum(tracks) / len(tracks), 2) if whole else None
+    return summary
+
+
+class GeditValue(NamedTuple):
+    """One number of a judgement on an edit."""
+
+    field: str
+    """The language, with GEDIT_INTERSECTION or without."""
+    group: str
+    measure: str
+    value: float
+
+
+def gedit_summary(values: Iterable[GeditValue]) -> dict[str, float | None]:
+    """Return what calculate_statistics.py prints last, by language and measure.
+
+    Each is the mean of the means of GEDIT_GROUPS, rounded to 3 decimals, of all queries and
+    of the intersection; None while a group has no score, where that program prints nan. A
+    language without any score is left out.
+    """
+    several: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for one in values:
+        language = one.field.removesuffix(GEDIT_INTERSECTION)
+        sets = dict.fromkeys((language, one.field))
+        for name in (language, f"{language}{GEDIT_INTERSECTION}"):
+            own = several.setdefault((name, one.measure), {})
+            if name in sets:
+                own.setdefault(one.group, []).append(one.value)
+    summary: dict[str, float | None] = {}
+    for (name, measure), groups in several.items():
+        whole = all(group in groups for group in GEDIT_GROUPS)
+        means = [sum(own) / len(own) for own in groups.values()] if whole else []
+        mean = round(sum(means) / len(means), 3) if means else None
+        summary[f"{name}: {measure}"] = mean
+    return summary
+
+
+def imgedit_summary(
+    types: Iterable[str], scores: Iterable[tuple[str, float]]
+) -> dict[str, float | None]:
+    """Return the mean of (type, score) of each type, as step2_typescore.py rounds it.
+
+    None for one of `types` without a score, which that program leaves out.
+    """
+    several: dict[str, list[float]] = {}
+    for name, score in scores:
+        several.setdefault(name, []).append(score)
+    summary: dict[str, float | None] = {}
+    for name in types:
+        own = several.get(name)
+        summary[name] = round(sum(own) / len(own), 2) if own else None
     return summary

@@ -69,6 +69,7 @@ def test_an_unknown_key_of_a_table_is_refused() -> None:
         ("gpt-4o+sdxl-trubo", "gpt-4o", "sdxl-trubo", None),
         ("sdxl-turbo@t2i", "sdxl-turbo", None, "t2i"),
         ("diffusers:o/n@t2i", "diffusers:o/n", None, "t2i"),
+        ("diffusers:o/n@edit", "diffusers:o/n", None, "edit"),
         ("anole", "anole", None, None),
     ],
 )

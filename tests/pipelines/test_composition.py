@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +16,17 @@ from plait import listing
 from plait.benchmarks.plain_console import PlainConsole
 from plait.benchmarks.tasks.published import as_asked
 from plait.cluster.walks import drive
-from plait.generators.base import Result, Skip
+from plait.generators.base import Job, Outcome, Result, Skip
 from plait.generators.checkpoints import pinning
-from plait.generators.document import Document, Draft, Image, ImageRequest, Text, Turn
+from plait.generators.document import (
+    AnswerForm,
+    Document,
+    Draft,
+    Image,
+    ImageRequest,
+    Text,
+    Turn,
+)
 from plait.generators.errors import UsageError
 from plait.generators.settings import SMALL_BATCH
 from plait.generators.system import Repetition, answer
@@ -238,9 +247,70 @@ def test_a_t2i_model_alone_draws_the_text_of_the_query() -> None:
         assert isinstance(drive(walk, lambda jobs: []), Skip)
 
 
+EDITORS = ("flux2-klein", "qwen-image-edit", "instruct-pix2pix", "glm-image")
+
+
+@pytest.mark.parametrize("name", [*EDITORS, "bench_helpers:Painter"])
+def test_a_model_that_takes_images_edits_that_of_the_query(name: str) -> None:
+    """From the noise of the first image of an outline, whatever the wording of a task."""
+    alone = resolve(f"{name}@edit", TINY)
+    pair = resolve(f"qwen2-vl-7b+{name}@outline-edit", TINY)
+    assert alone.stages == pair.stages[1:]
+    assert (alone.draft, alone.t2i, alone.input_images) == (None, name, 1)
+    before = Image.of(b"before")
+    after = Image.of(b"after")
+    first = Turn("user", (before, Text("Make it blue.")))
+    second = Turn("user", (Text("Now green."),))
+    query = replace(sample(0), turns=(first, second))
+    asked: list[ImageRequest] = []
+
+    def drawn(jobs: Sequence[Job]) -> list[Outcome[Image]]:
+        if jobs[0].spec is alone.render:
+            asked.extend(job.input for job in jobs)
+        return [Result(after) for _ in jobs]
+
+    single = replace(alone, condition=None)
+    times = Repetition(as_asked, seed=3)
+    outcome = drive(answer(single, query, times), drawn)
+    assert isinstance(outcome, Result)
+    assert outcome.value.images == (after, after)
+    shown = [(request.prompt, request.context) for request in asked]
+    assert shown == [("Make it blue.", (before,)), ("Now green.", (after,))]
+    assert asked[0].seed == times.seed_at(query, 0)
+    assert alone.answer_form(query) == AnswerForm(text=False, images=2)
+
+
+def test_queries_without_an_image_or_with_too_many_are_not_edited() -> None:
+    models = Models(weights="tiny", overrides={"flux2-klein": {"input_images": 2}})
+    one, two = (resolve("flux2-klein@edit", m) for m in (TINY, models))
+    before = Image.of(b"before")
+    texts = Turn("user", (Text("Draw."),))
+    pair = Turn("user", (before, before, Text("Join both.")))
+    drawing = replace(sample(0), turns=(texts,))
+    joining = replace(sample(0), turns=(pair,))
+    reading = replace(joining, wants_images=False)
+    for system, query, reason in (
+        (one, drawing, "no image to edit"),
+        (one, replace(drawing, turns=(texts, pair)), "no image to edit"),
+        (one, joining, "2 images at once"),
+        (two, reading, "asks for text"),
+    ):
+        outcome = drive(answer(system, query, Repetition(as_asked)), lambda jobs: [])
+        assert isinstance(outcome, Skip)
+        assert reason in outcome.reason
+        assert system.answer_form(query) is None
+    (job,) = next(answer(two, joining, Repetition(as_asked)))
+    assert job.input.context == (before, before)
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [
+        ("qwen2-vl-7b+flux2-klein@edit", "'flux2-klein@edit'"),
+        ("sdxl@edit", "StableDiffusionXLPipeline"),
+        ("images:gpt-image@edit", "server.*'edit' draws with qwen-image-edit"),
+        ("janus-pro-1b@edit", "'janus-pro-1b' without a protocol"),
+        ("gemini:m@edit", "neither a text-to-image"),
         ("sd3", "'sd3@t2i'"),
         ("diffusers:black-forest-labs/FLUX.1-dev", "'diffusers:.*@t2i'"),
         ("qwen2-vl-7b+sd3@t2i", "'sd3@t2i'"),

@@ -29,7 +29,10 @@ from plait.scorers.base import DIRECTIONS, UNBOUNDED, admit, bounds
 
 COMPARED = ("isg-structure", "known-answer")
 """Read no content: `test_answers.py` is about them."""
-NAMES = [*(name for name in by_name(Named.SCORER) if name not in COMPARED), JUDGE]
+OF_EDITS = ("kept-dino", "kept-lpips", "kept-ssim")
+"""Need a mask: `test_kept.py` is about them."""
+_ELSEWHERE = (*COMPARED, *OF_EDITS)
+NAMES = [*(name for name in by_name(Named.SCORER) if name not in _ELSEWHERE), JUDGE]
 OF_TEXT = ("bertscore", "bleu", "chrf", "rouge1", "rouge2", "rougeL")
 """Of those that compare with the ground truth, the ones that read text alone."""
 OF_TRUTH = (*OF_TEXT, "dists", "lpips", "ssim")

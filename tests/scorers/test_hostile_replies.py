@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,12 +17,22 @@ from specv_helpers import CHECKLIST, PROMPTS
 
 from plait.cluster.walks import drive
 from plait.generators.base import Job, Outcome, Result
-from plait.generators.document import Candidate, Document, Draft, Query, Text
+from plait.generators.document import (
+    Candidate,
+    Document,
+    Draft,
+    ImageRequest,
+    Query,
+    Text,
+    Turn,
+)
 from plait.pipelines.critic import verdict_in
 from plait.scorers.answers import AnswerReader
 from plait.scorers.base import admit
 from plait.scorers.judging.aspects import AspectsJudge
 from plait.scorers.judging.criteria import ABOUTS, CriteriaJudge
+from plait.scorers.judging.gedit import GeditJudge
+from plait.scorers.judging.imgedit import EDIT_TYPE, ImgEditJudge
 from plait.scorers.judging.isg import BLOCK, IMAGE, IsgJudge
 from plait.scorers.judging.judge import ChatJudge, RubricJudge
 from plait.scorers.judging.mmie import Corrected, Released
@@ -115,6 +126,8 @@ JUDGES: dict[str, Any] = {
     "isg-image:any": IsgJudge,
     "isg-holistic:any": IsgJudge,
     "specifications:any": SpecificationsJudge,
+    "gedit:any": GeditJudge,
+    "imgedit:any": ImgEditJudge,
 }
 
 
@@ -125,10 +138,21 @@ def judge_of(name: str, mode: Mode) -> ChatJudge:
         return RubricJudge(examiner=examiner, **about)
     if name == "aspects:any":
         return AspectsJudge(mode=mode, **about)
-    scale = IsgJudge.scale_of(name, mode) if name.startswith("isg") else "0-100"
+    scale = "0-100"
+    if name.startswith("isg") or name in EDITS:
+        scale = JUDGES[name].scale_of(name, mode)
     if name == "specifications:any":
         about["wording"] = PROMPTS if mode == "official" else SpecificationsJudge.own
     return JUDGES[name](mode=mode, scale=scale, **about)
+
+
+EDITS = ("gedit:any", "imgedit:any")
+
+
+def _told(job: Job, reply: str) -> Outcome[Any]:
+    """The reply, and of a stage that shows images the image."""
+    shows = isinstance(job.input, ImageRequest)
+    return Result(ANSWER.images[0] if shows else Draft((Text(reply),)))
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -136,12 +160,15 @@ def judge_of(name: str, mode: Mode) -> ChatJudge:
 def test_every_judge_takes_any_reply(name: str, mode: Mode) -> None:
     """What comes of it can be written, and its value is a finite number of the scale."""
     judge, asked = judge_of(name, mode), query()
+    if name in EDITS:
+        turns = (Turn("user", (picture("q0"), Text("Make it blue."))),)
+        asked = replace(asked, turns=turns, metadata={EDIT_TYPE: "add"})
     # In official mode images are squeezed first, by a stage of its own.
     answer = document("One.") if name == "aspects:any" else ANSWER
 
     def takes(reply: str) -> None:
         def replied(jobs: Sequence[Job]) -> list[Outcome[Any]]:
-            return [Result(Draft((Text(reply),))) for _ in jobs]
+            return [_told(job, reply) for job in jobs]
 
         outcome = admit(drive(judge.judge(asked, answer), replied), judge.scale)
         if isinstance(outcome, Result):

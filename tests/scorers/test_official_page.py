@@ -17,6 +17,11 @@ from plait.generators.document import Candidate, Document, Query, Score, Text
 from plait.scorers.answers import AnswerReader, choice, official_choice, official_letter
 from plait.scorers.judging.aspects import ASPECTS, aspects, official_aspects
 from plait.scorers.judging.criteria import official_ruling, ruling
+from plait.scorers.judging.gedit import Marks as GeditMarks
+from plait.scorers.judging.gedit import marks, official_marks
+from plait.scorers.judging.imgedit import ASPECTS as EDIT_MARKS
+from plait.scorers.judging.imgedit import marks as imgedit_marks
+from plait.scorers.judging.imgedit import official_marks as official_imgedit_marks
 from plait.scorers.judging.isg import (
     FLOORS,
     IsgJudge,
@@ -135,6 +140,21 @@ def met(reply: str, read: Callable[[str, Sequence[int]], Any]) -> Any:
     return said if isinstance(said, Unreadable) else 50.0 * [*said.values()].count("Yes")
 
 
+def lowest(reply: str, read: Callable[[str], Any]) -> Any:
+    """The lowest score of one part."""
+    found = read(reply)
+    return float(found.lowest) if isinstance(found, GeditMarks) else found
+
+
+def capped(reply: str) -> Any:
+    """The marks of an addition, none of which counts for more than the first."""
+    found = imgedit_marks(reply, tuple(EDIT_MARKS["add"]))
+    if isinstance(found, Unreadable):
+        return found
+    first = next(iter(found.values()))
+    return {name: min(mark, first) for name, mark in found.items()}
+
+
 READERS: dict[str, tuple[Reader, Reader]] = {
     "MMIE": (lambda r: Released(OWN).read(r, RUBRIC), lambda r: read_reply(r, RUBRIC)),
     "UEval": (official_ruling, ruling),
@@ -148,6 +168,8 @@ READERS: dict[str, tuple[Reader, Reader]] = {
     ),
     "Uni-MMMU's moves": (lambda r: share(r, official=True), share),
     "SpecV": (lambda r: met(r, official_answers), lambda r: met(r, answers)),
+    "GEdit-Bench": (lambda r: lowest(r, official_marks), lambda r: lowest(r, marks)),
+    "ImgEdit": (official_imgedit_marks, capped),
     "OpenING": (official_aspects, aspects),
     "OpenING's arena": (official_lean, lean),
     "GenEval 2": (

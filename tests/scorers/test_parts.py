@@ -13,7 +13,9 @@ from boards import stored_board
 from contents import document, query_of
 from judging_helpers import GOOD, chat_spec, converse, picture, sample
 from judging_helpers import judge_of as rubric_judge
+from picture_helpers import flat
 from scorer_helpers import STAGES, first, made, scored, truth_of
+from specv_helpers import CHECKLIST
 
 from plait.cluster.local import LocalStages
 from plait.cluster.plan import Evaluation
@@ -28,11 +30,15 @@ from plait.scorers.answers import CHOICE, KNOWN, LETTER, MOVES
 from plait.scorers.base import UNBOUNDED, CustomScorer, Scorer, bounds
 from plait.scorers.judging.aspects import ASPECTS, AspectsJudge
 from plait.scorers.judging.criteria import ABOUTS, CriteriaJudge
+from plait.scorers.judging.gedit import GeditJudge
+from plait.scorers.judging.imgedit import ASPECTS as EDIT_MARKS
+from plait.scorers.judging.imgedit import EDIT_TYPE, ImgEditJudge
 from plait.scorers.judging.isg import BLOCK, IMAGE, IsgJudge
 from plait.scorers.judging.judge import RubricJudge
 from plait.scorers.judging.mmie import Released
 from plait.scorers.judging.rubrics import Rubric
 from plait.scorers.judging.specifications import SPECIFICATIONS, TRACK
+from plait.scorers.kept import MASK, mask_text
 from plait.scorers.parts import RULED, PartScale, PartTable, ScorePart
 from plait.scorers.vqa import is_vqa
 from plait.scorers.vqa.dpg import PROPOSITIONS
@@ -56,7 +62,13 @@ class Judged(NamedTuple):
 def by_stage(name: str) -> Judged:
     """With random weights, on the ground truth of a query."""
     query = first("PBL")
-    return Judged.of(made(name), scored(name, query, truth_of(query)))
+    answer = truth_of(query)
+    if name.startswith("kept-"):
+        before, after, *_ = answer.images
+        metadata = {MASK: mask_text(flat("black"))}
+        query = query_of(before, "Change it.", metadata=metadata)
+        answer = Document((after,))
+    return Judged.of(made(name), scored(name, query, answer))
 
 
 STORY = document("So it went.", picture("a0"))
@@ -109,10 +121,8 @@ def by_probabilities(prefix: str) -> Judged:
         ATOMS: json.dumps([["Red?", "Yes", "colour"], ["How many?", "two", "count"]]),
         PROPOSITIONS: json.dumps([[1, [], "entity", "A cup?"], [2, [1], "count", "Two?"]]),
         **{key: json.dumps(["a", "b"]) for key in ABOUTS.values()},
-        SPECIFICATIONS: json.dumps(
-            [{"id": 1, "question": "Is it red?", "expected_answer": "Yes", "category": "a"}]
-        ),
-        TRACK: "t2i",
+        SPECIFICATIONS: json.dumps(CHECKLIST),
+        TRACK: "interleave",
     }
 
     def told(pending: Sequence[Job]) -> list[Outcome[Any]]:
@@ -128,6 +138,17 @@ def by_probabilities(prefix: str) -> Judged:
 def _likely(job: Job) -> dict[str, Any]:
     answers = enumerate(job.input.answers)  # type: ignore[union-attr]
     return {a: {"tokens": [i], "logprobs": [-3.0]} for i, a in answers}
+
+
+def by_marks(judge: type[GeditJudge | ImgEditJudge], reply: str) -> Judged:
+    query = query_of(picture("q0"), "Change it.", metadata={EDIT_TYPE: "add"})
+    scorer = judge(name="edits:chatty", stage=chat_spec())
+
+    def told(pending: Sequence[Job]) -> list[Outcome[Any]]:
+        return [Result(Draft((Text(reply),))) for _ in pending]
+
+    answer = document(picture("a0"))
+    return Judged.of(scorer, drive(scorer.judge(query, answer), told))
 
 
 def by_comparison(name: str, text: str, known: Mapping[str, Any]) -> Judged:
@@ -161,6 +182,10 @@ JUDGED: Mapping[str, Callable[[], Judged]] = {
     "isg-block, at the floor": partial(by_isg, "block", answer=document("No image.")),
     "isg-holistic": partial(
         by_isg, "holistic", '{"overall_score": 6, "coherence": 3, "creativity": 1}'
+    ),
+    "gedit": partial(by_marks, GeditJudge, '{"score": [8, 9]}'),
+    "imgedit": partial(
+        by_marks, ImgEditJudge, json.dumps(dict.fromkeys(EDIT_MARKS["add"], 4))
     ),
     "a letter": partial(
         by_comparison, "known-answer", "B", {"form": LETTER, "truth": "B", "of": 4}

@@ -25,6 +25,9 @@ from plait.scorers import resolve_scorer
 from plait.scorers.answers import CHOICE, KNOWN, LETTER, MOVES
 from plait.scorers.judging.aspects import ASPECTS, AspectsJudge
 from plait.scorers.judging.criteria import ABOUTS, CriteriaJudge
+from plait.scorers.judging.gedit import GeditJudge
+from plait.scorers.judging.imgedit import ASPECTS as EDIT_MARKS
+from plait.scorers.judging.imgedit import EDIT_TYPE, ImgEditJudge
 from plait.scorers.judging.isg import BLOCK, IMAGE, IsgJudge
 from plait.scorers.judging.judge import RubricJudge
 from plait.scorers.judging.mmie import Released
@@ -94,6 +97,16 @@ def specifications(mode: Any) -> Walk[Any]:
     return judge.judge(query_of("Draw.", metadata=metadata), ANSWER)
 
 
+def edits(judge_class: Any) -> Callable[[Any], Walk[Any]]:
+    def walk(mode: Any) -> Walk[Any]:
+        judge = judge_class(name="edits:chatty", stage=chat_spec(), mode=mode)
+        about = {EDIT_TYPE: "add"}
+        query = query_of(picture("q0"), "Make it blue.", metadata=about)
+        return judge.judge(query, document(picture("a0")))
+
+    return walk
+
+
 def pairwise(name: str) -> Callable[[Any], Walk[Any]]:
     def walk(mode: Any) -> Walk[Any]:
         protocol = resolve_protocol(name, mode)
@@ -113,6 +126,10 @@ def aspect_scores(value: int) -> str:
     return json.dumps({name: {"Score": value} for name in ASPECTS})
 
 
+def marks_of(mark: int) -> str:
+    return "\n".join(f"{name}: {mark}" for name in EDIT_MARKS["add"])
+
+
 PAIRS = {
     "creation": "My final verdict is: [[A>>B]]",
     "mllm-bench": "Answer1",
@@ -129,6 +146,8 @@ JUDGES: dict[str, tuple[Callable[[Any], Walk[Any]], str, str]] = {
     "isg-holistic": (isg("holistic"), '{"overall_score": 2}', '{"overall_score": 9}'),
     "aspects": (aspects, aspect_scores(1), aspect_scores(9)),
     "specifications": (specifications, REPLIES[1], REPLIES[0]),
+    "gedit": (edits(GeditJudge), '{"score": [1, 2]}', '{"score": [8, 9]}'),
+    "imgedit": (edits(ImgEditJudge), marks_of(1), marks_of(5)),
     **{name: (pairwise(name), r.translate(OTHER_WAY), r) for name, r in PAIRS.items()},
 }
 """By judge: its walk by mode, and two replies that it reads differently."""

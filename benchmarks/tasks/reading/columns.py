@@ -49,6 +49,7 @@ QUERIES: Mapping[str, Meaning] = {
     "images": _IMAGES,
     "answer": Meaning(("answer", "reference")),
     "answer_images": Meaning(("answer_images", "reference_images")),
+    "edit_mask": Meaning(("edit_mask",)),
     "criteria": Meaning(("criteria",)),
     "choices": Meaning(("choices", "options")),
     "category": Meaning(("category",)),
@@ -81,6 +82,7 @@ class QueryColumns(_Columns):
     images: str | None = None
     answer: str | None = None
     answer_images: str | None = None
+    edit_mask: str | None = None
     criteria: str | None = None
     choices: str | None = None
     category: str | None = None

@@ -323,6 +323,42 @@ SPECV: dict[str, list[Any]] = {
 }
 
 
+def gedit(root, rows):
+    (root / "images").mkdir(parents=True)
+    (root / "images" / "a.png").write_bytes(png())
+    (root / "gedit.json").write_text(json.dumps(rows))
+    return f"gedit:{root}"
+
+
+def gedit_row(i):
+    return {
+        "key": f"g{i}",
+        "task_type": "style_change",
+        "instruction": "Make it blue.",
+        "instruction_language": "en",
+        "input_image": "images/a.png",
+        "Intersection_exist": True,
+    }
+
+
+GEDIT: dict[str, list[Any]] = {
+    "wrong type": [
+        *("no row", None),
+        *changed(gedit_row, {"key": None}, {"instruction": None}, {"input_image": 3}),
+        gedit_row(4) | {"Intersection_exist": "yes"},
+    ],
+    "missing key": [{"key": "g5"}],
+    "unusable id": [gedit_row(6) | {"key": "a/b"}, gedit_row(7) | {"key": " "}],
+    "empty content": [gedit_row(8) | {"instruction": " "}],
+    "unreadable category": [
+        gedit_row(9) | {"task_type": "poem"},
+        gedit_row(10) | {"instruction_language": "zh"},
+    ],
+    MISSING: [gedit_row(11) | {"input_image": "images/no.png"}],
+    OUTSIDE: [gedit_row(12) | {"input_image": "../a.png"}],
+}
+
+
 @dataclass(frozen=True)
 class Reader:
     """How a benchmark's files are written, a valid row, and rows by the rule they break."""
@@ -358,6 +394,7 @@ READERS = {
         False,
     ),
     "specv": Reader(specv, edited, "edit-e{}", SPECV, "eval_data/edit/attribute.jsonl"),
+    "gedit": Reader(gedit, gedit_row, "en-g{}", GEDIT, "gedit.json"),
     "realunify": Reader(
         lambda *data: f"realunify:{write_realunify(*data)}",
         geu,
@@ -425,7 +462,10 @@ def test_a_file_that_cannot_be_read_is_one_error_that_names_it(reader, tmp_path)
 
 
 MARK = "question?"
-PROSE = ("text", "content", "value", "question", "prompt", "evaluation_prompt")
+PROSE = (
+    *("text", "content", "value", "question", "prompt", "evaluation_prompt"),
+    "instruction",
+)
 
 
 def with_marks(value, key=""):
