@@ -234,6 +234,8 @@ def execute(
         if entry := timing(earlier, seconds, work.scheduling_s, log.ready):
             manifest.entries[TIMING] = entry
         manifest.entries["status"] = status
+        if work.waiting:
+            manifest.entries["waiting"] = dict(work.waiting)
         if shard is None:
             manifest.entries |= write_trace(root, log.notice)
         manifest.write(status)

@@ -34,6 +34,7 @@ from plait.generators.base import (
     add_usage,
     outcome_name,
 )
+from plait.generators.batches import handed_batches
 from plait.generators.document import Image, Query
 from plait.generators.errors import UsageError
 from plait.generators.names import unknown
@@ -100,14 +101,25 @@ class Scheduler(Engine):
         """Keys that failed under this command: only the next command tries them again."""
         self._spending = Spending(options.max_cost, options.shard)
         self._spending.count_records(store, plan.stages)
-        if any(spec.placement.batch_api for spec in plan.stages):
-            self._spending.count_batches(store, plan.stages)
+        self._spending.count_batches(store, plan.stages)
+        self._warn_of_paying_twice()
         # Other shards read the parts of this one.
         self._compaction = Compaction(store, self._now) if options.shard is None else None
         self._shown = -math.inf
         self._began = self._now()
         self._paused_at: float | None = None
         self._stopping = False
+
+    def _warn_of_paying_twice(self) -> None:
+        """Say which requests in batches are asked alone, now that a stage uses none."""
+        alone = {s.digest for s in self.plan.stages if not s.placement.batch_api}
+        for batch in handed_batches(self.store.root):
+            if batch.stage in alone:
+                self._pool.notice(
+                    f"{len(batch.requests):,} requests of {batch.stage_name} wait in batch "
+                    f"{batch.id or batch.name}; without batch_api = true they are asked "
+                    "again, and paid twice"
+                )
 
     # ---------------------------------------------------------------- the loop
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, BinaryIO
 
 from plait.generators.base import Failure, Fault, Outcome, StageSpec
@@ -41,7 +42,7 @@ class _Replies:
     """The replies to a batch, in a file of this machine; one line is read at a time."""
 
     api: BatchApi
-    file: BinaryIO = field(default_factory=tempfile.TemporaryFile)  # type: ignore[arg-type]
+    file: BinaryIO = field(default_factory=tempfile.TemporaryFile)
     places: dict[str, int] = field(default_factory=dict)
     """By key, where its line begins."""
 
@@ -76,7 +77,7 @@ class _Pack:
     """Requests that are to be one batch."""
 
     settings: BatchedSettings
-    file: BinaryIO = field(default_factory=tempfile.TemporaryFile)  # type: ignore[arg-type]
+    file: BinaryIO = field(default_factory=tempfile.TemporaryFile)
     requests: dict[str, HandedRequest] = field(default_factory=dict)
 
     def has_room(self, line: bytes) -> bool:
@@ -259,7 +260,7 @@ class BatchDesk:
         replies = _Replies(self._api)
         for path in look.files:
             with tempfile.TemporaryFile() as file:
-                self._ask(lambda p=path, f=file: self._client.download(p, f), _TRANSFER_S)
+                self._ask(partial(self._client.download, path, file), _TRANSFER_S)
                 replies.add(file)
         return replies
 
@@ -314,9 +315,8 @@ class BatchDesk:
                 f"most batch_megabytes = {self._settings.batch_megabytes:g}"
             )
             return Failure(reason, Fault.ERROR, notes=notes)
-        if reason := self._client.reason_to_refuse(tokens, cost):
-            return Failure(reason, Fault.BUDGET, notes=notes)
-        return None
+        spent = self._client.reason_to_refuse(tokens, cost)
+        return None if spent is None else Failure(spent, Fault.BUDGET, notes=notes)
 
     def _submit(self, pack: _Pack) -> dict[str, Answer]:
         """Hand in the requests of one file; a failure for each where that is not taken."""

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+import batch_providers
 import pytest
-from batch_providers import GeminiProvider, OpenAiProvider, Provider
+from batch_providers import GeminiProvider, OpenAiProvider
 from endpoint_apis import GEMINI
 from endpoint_helpers import KEY, MODEL, QUICK, Answer, Sent, Server, error, serving
 from trial import Witness, as_asked, outcomes, run, sample
 
-from plait.cluster.control import Control
 from plait.cluster.plan import Plan
 from plait.cluster.run import RunResult
 from plait.cluster.store import Store
 from plait.cluster.usage import Spending, usage_of
 from plait.generators.base import Failure, Fault, Job, Result, StageSpec, Walk
-from plait.generators.batches import BATCH_PRICE, HandedBatch, handed_batches, most_usage
+from plait.generators.batches import BATCH_PRICE, handed_batches, most_usage
 from plait.generators.document import (
     Document,
     Query,
@@ -44,6 +46,7 @@ pytestmark = [pytest.mark.contract, pytest.mark.usefixtures("worker_threads")]
 
 PRICES = {"price_per_million_input": 1000.0, "price_per_million_output": 2000.0}
 WAITING = 128 + signal.SIGTERM
+HELPERS = Path(batch_providers.__file__).parent
 
 
 @pytest.fixture
@@ -119,11 +122,11 @@ def test_requests_wait_in_a_batch_and_their_replies_are_ordinary_records(
     key = provider.asked[0]
     notes, used = by_batch.notes_and_usage(by_batch.record(spec, key))
     own_notes, own_used = one_by_one.notes_and_usage(one_by_one.record(spec, key))
-    assert notes.pop("batch") == job.id
-    assert own_notes.pop("attempts") == 1
-    assert notes == own_notes
-    assert used.pop("cost") == pytest.approx(BATCH_PRICE * own_used.pop("cost"))
-    assert used == own_used
+    assert used["cost"] == pytest.approx(BATCH_PRICE * own_used["cost"])
+    tokens = ("input_tokens", "output_tokens", "cached_tokens")
+    assert [used[name] for name in tokens] == [own_used[name] for name in tokens]
+    own = {"batch": job.id, "cost": used["cost"]}
+    assert notes | {"attempts": 1} == own_notes | own
 
 
 def test_gemini_takes_batches_as_well(server: Server, tmp_path: Path) -> None:
@@ -141,7 +144,8 @@ def test_gemini_takes_batches_as_well(server: Server, tmp_path: Path) -> None:
     (second,) = run(plan, tmp_path).waiting
     provider.end()
     assert run(plan, tmp_path).exit_status == 0
-    assert texts(plan, tmp_path) == ["firstthen"] * 3 or len(outcomes(plan, tmp_path)) == 3
+    documents = [o.value for o in outcomes(plan, tmp_path).values()]
+    assert [[len(d.segments), len(d.images)] for d in documents] == [[3, 1]] * 3
     assert Counter(provider.asked).most_common(1)[0][1] == 2, "one was asked again"
     assert second in provider.jobs
 
@@ -161,7 +165,9 @@ def test_a_batch_whose_id_was_never_noted_is_found_and_not_handed_in_again(
     plan = plan_for(chat(server))
     (number,) = run(plan, tmp_path).waiting
     for _ in range(3):  # of others, listed before it
-        provider.jobs[f"other{_}"] = replace(provider.jobs[number], id=f"other{_}", name="x")
+        provider.jobs[f"other{_}"] = replace(
+            provider.jobs[number], id=f"other{_}", name="x"
+        )
     note_killed_before_id(tmp_path)
     assert run(plan, tmp_path).waiting == {number: 5}
     assert len(provider.jobs) == 4
@@ -227,6 +233,45 @@ def test_replies_that_were_stored_before_the_driver_ended_are_not_waited_for(
     spending = Spending(100.0)
     spending.count_batches(Store(tmp_path), plan.stages)
     assert (spending.spent, handed_batches(tmp_path)) == (0.0, [])
+
+
+_DRIVER = """
+import sys
+from pathlib import Path
+from test_batches import chat, plan_for, run
+from types import SimpleNamespace
+run(plan_for(chat(SimpleNamespace(url=sys.argv[1]))), Path(sys.argv[2]))
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("moment", ["/v1/files", "/v1/batches"])
+def test_a_driver_may_be_killed_while_it_hands_requests_in(
+    server: Server, provider: OpenAiProvider, tmp_path: Path, moment: str
+) -> None:
+    """Its request was obeyed, and it never had the answer."""
+    drivers: list[subprocess.Popen[bytes]] = []
+
+    def kill(sent: Sent) -> Answer | None:
+        if (sent.method, sent.path) == ("POST", moment) and drivers:
+            drivers.pop().kill()
+        return None
+
+    provider.after = kill
+    words = [sys.executable, "-c", _DRIVER, server.url, str(tmp_path)]
+    places = f"{Path(__file__).parent}:{HELPERS}:{os.environ.get('PYTHONPATH', '')}"
+    env = {**os.environ, "PYTHONPATH": places}
+    driver = subprocess.Popen(words, env=env, stderr=subprocess.DEVNULL)
+    drivers.append(driver)
+    assert driver.wait(60) == -signal.SIGKILL
+    (batch,) = handed_batches(tmp_path)
+    assert batch.id is None
+    plan = plan_for(chat(server))
+    assert sum(run(plan, tmp_path).waiting.values()) == 5
+    provider.end()
+    assert run(plan, tmp_path).exit_status == 0
+    assert texts(plan, tmp_path) == ECHOES
+    assert (len(provider.jobs), len(provider.asked)) == (1, 5)
 
 
 # What goes wrong
@@ -385,7 +430,7 @@ def test_no_more_is_handed_in_than_the_budget_may_pay(
     assert usage_of(plan, Store(tmp_path))[f"openai:{MODEL}"]["cost"] == pytest.approx(
         3 * (11 * 1000 + 7 * 2000) / 2e6, abs=1e-3
     )
-    assert sum(result.waiting.values()) == 2
+    assert sum(run(plan, tmp_path, max_cost=3.5 * each).waiting.values()) == 2
     provider.end()
     assert run(plan, tmp_path, max_cost=3.5 * each).exit_status == 0
 
@@ -419,8 +464,9 @@ def test_a_models_own_ceiling_counts_what_was_handed_in(
 class InRounds(Scorer):
     """A judge that asks once more about what it has said."""
 
-    name: str = "judge"
-    scale: str = "0-1"
+    @property
+    def rounds(self) -> int:
+        return 2
 
     def walk(self, query: Query, document: Document) -> Walk[Score]:
         said = document.text
@@ -438,7 +484,7 @@ def test_each_round_of_a_judge_is_a_further_batch(
     server: Server, provider: OpenAiProvider, tmp_path: Path
 ) -> None:
     writer = chat(server, batch_api=False)
-    judge = InRounds(stage=chat(server, model="judge"))
+    judge = InRounds("judge", chat(server, model="judge"), "0-1")
     plan = plan_for(writer, scorers=[judge])
     results: list[RunResult] = []
     for _ in range(3):
@@ -458,7 +504,7 @@ def test_answers_and_judgements_may_both_go_through_batches_that_are_shared_out(
 
     monkeypatch.setattr(schedule, "_LEAST_OPEN", 3)
     monkeypatch.setattr(schedule, "_MOST_OPEN", 3)
-    judge = InRounds(stage=chat(server, model="judge"))
+    judge = InRounds("judge", chat(server, model="judge"), "0-1")
     plan = plan_for(chat(server), 10, scorers=[judge])
     for _ in range(3):
         assert sum(run(plan, tmp_path).waiting.values()) == 10, "more than may be open"
@@ -495,4 +541,14 @@ def test_what_waits_is_told_where_nothing_runs(
     with pytest.raises(ControlError, match=rf"5 requests .* {number}"):
         control(tmp_path, [], 0.0, Console())
     manifest = json.loads((tmp_path / "manifest.json").read_text())
-    assert manifest["status"] == "interrupted"
+    assert (manifest["status"], manifest["waiting"]) == ("interrupted", {number: 5})
+
+
+def test_requests_that_wait_are_told_before_they_are_asked_alone(
+    server: Server, provider: OpenAiProvider, tmp_path: Path
+) -> None:
+    run(plan_for(chat(server)), tmp_path)
+    witness = Witness()
+    assert run(plan_for(chat(server, batch_api=False)), tmp_path, witness).made == 5
+    (notice,) = [n for n in witness.notices if next(iter(provider.jobs)) in n]
+    assert "5 requests" in notice
