@@ -218,7 +218,7 @@ class EndpointClient:
         return replace(reply, usage=spent, notes={**notes, **reply.notes})
 
     def reason_to_refuse(self, tokens: float, cost: float) -> str | None:
-        """Return why requests may not be handed in that may use so much, if they may not."""
+        """Return why requests that may use so much are not to be handed in, if so."""
         return self._ceiling.reason_to_refuse(tokens, cost)
 
     async def request(

@@ -1,4 +1,4 @@
-"""Requests through providers' batch APIs: handed in by one command, collected by a later."""
+"""Requests through batch APIs: handed in by one command, collected by a later one."""
 
 from __future__ import annotations
 
