@@ -55,6 +55,10 @@ class Engine(ABC):
         self._queues: dict[str, StageQueue] = {}
         self._waiting: dict[str, list[Walker[Any]]] = defaultdict(list)
         """By key, the walks that wait for a record."""
+        self._held: dict[str, str] = {}
+        """By key, the batches in which requests wait for a later command."""
+        self._left = 0
+        """Walks that wait for such requests alone."""
         self._refused: list[Event] = []
         self._outlook: Outlook | None = None
         """Of walks that are alike, so that stages are loaded before their jobs come,"""
@@ -114,9 +118,13 @@ class Engine(ABC):
         elif walker.pending is not None:
             for job in walker.pending.missing:
                 self._request(job, walker)
+            self._left += walker.is_held
 
     def _request(self, job: Job, walker: Walker[Any]) -> None:
         """Queue a job for a walk, unless it is queued for another."""
+        if job.key in self._held:
+            walker.held += 1
+            return
         is_queued = job.key in self._waiting
         self._waiting[job.key].append(walker)
         if self._outlook is not None:
@@ -125,11 +133,16 @@ class Engine(ABC):
             return
         queue = self._queue_of(job.spec)
         queue.requested += 1
-        if queue.unusable is None:
-            queue.add(job)
+        if refusal := self._refusal_of(queue, job):
+            self._refused.append((queue, [(job, refusal)]))
         else:
-            failure = Failure(queue.unusable, queue.unusable_fault)
-            self._refused.append((queue, [(job, failure)]))
+            queue.add(job)
+
+    def _refusal_of(self, queue: StageQueue, job: Job) -> Failure | None:
+        """Return why a job cannot be queued."""
+        if queue.unusable is None:
+            return None
+        return Failure(queue.unusable, queue.unusable_fault)
 
     def _queue_of(self, spec: StageSpec) -> StageQueue:
         if spec.digest not in self._queues:
@@ -148,6 +161,7 @@ class Engine(ABC):
         for queue, outcome in (*events, *refused):
             if isinstance(outcome, Receipt):
                 self._deliver(self._keep(queue, outcome), queue)
+                self._hold(queue, outcome.waiting)
             else:
                 failed[queue.spec.digest] += outcome
         for digest, failed_jobs in failed.items():
@@ -164,3 +178,17 @@ class Engine(ABC):
                     outlook.answer(digest, walker.steps, is_first=number == 0)
                 if walker.give(key, outcome):
                     self._advance(walker)
+                else:
+                    self._left += walker.is_held
+
+    def _hold(self, queue: StageQueue, waiting: Mapping[str, str]) -> None:
+        """Leave requests to a later command, and the walks that wait for nothing else."""
+        queue.waiting += len(waiting)
+        for key, batch in waiting.items():
+            self._held[key] = batch
+            for number, walker in enumerate(self._waiting.pop(key, ())):
+                if self._outlook is not None:
+                    digest = queue.spec.digest
+                    self._outlook.answer(digest, walker.steps, is_first=number == 0)
+                walker.held += 1
+                self._left += walker.is_held

@@ -130,7 +130,7 @@ class Replica:
         self.last_heard = self.now()
         self.exclusive = False
         answered = list(zip(batches, receipts, strict=False))
-        made = sum(len(batch.jobs) for batch, r in answered if r.status == "done")
+        made = sum(len(b.jobs) - len(r.waiting) for b, r in answered if r.status == "done")
         self.records += made
         spans = list(chain.from_iterable(receipt.spans for receipt in receipts))
         if receipts[-1].status in UNUSABLE and all(s.phase != "compute" for s in spans):

@@ -100,16 +100,23 @@ class RunResult:
     """The signal that ended it before its end."""
     traced: bool = False
     """Whether this command added a session to the trace of the run."""
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    """How many requests wait in which of the provider's batches."""
 
     @property
     def interrupted(self) -> bool:
-        """Whether it was stopped before its end."""
-        return self.stopped_by is not None
+        """Whether it ended before its end: it was stopped, or requests wait in batches."""
+        return self.stopped_by is not None or bool(self.waiting)
 
     @property
     def exit_status(self) -> int:
-        """What a command ends with: 1 after failures, 128 and the number of a signal."""
-        return 128 + self.stopped_by if self.stopped_by else int(self.failed > 0)
+        """What a command ends with: 1 after failures, 128 and the number of a signal.
+
+        Where requests wait in batches, as if it had been stopped by SIGTERM.
+        """
+        if self.stopped_by or self.waiting:
+            return 128 + (self.stopped_by or signal.SIGTERM)
+        return int(self.failed > 0)
 
 
 @dataclass
@@ -218,7 +225,7 @@ def execute(
                 with suppress(WriteError):
                     manifest.write("interrupted")
             raise
-        status = "interrupted" if work.stopped_by else "finished"
+        status = "interrupted" if work.stopped_by or work.waiting else "finished"
         # The trace is made of what is in its file then.
         journal.close(status)
         manifest.note_work(work)
@@ -227,6 +234,8 @@ def execute(
         if entry := timing(earlier, seconds, work.scheduling_s, log.ready):
             manifest.entries[TIMING] = entry
         manifest.entries["status"] = status
+        if work.waiting:
+            manifest.entries["waiting"] = dict(work.waiting)
         if shard is None:
             manifest.entries |= write_trace(root, log.notice)
         manifest.write(status)
@@ -237,6 +246,7 @@ def execute(
         seconds=time.monotonic() - began,
         stopped_by=work.stopped_by,
         traced=journal.active,
+        waiting=work.waiting,
     )
 
 
@@ -364,6 +374,8 @@ class _Work:
     scheduling_s: float = 0.0
     """Seconds that the executor was open."""
     stopped_by: int | None = None
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    """How many requests wait in which of the provider's batches."""
     usage: Mapping[str, Any] = field(default_factory=dict)
     totals: Mapping[str, int] = field(default_factory=dict)
     settled: bool = False
@@ -498,6 +510,7 @@ class _Work:
             if not self.lock.lost:  # else another driver uses the same files by now
                 self.control.close()
             self.made += scheduler.made
+            self.waiting = scheduler.waiting
             if file := os.environ.get(MADE_VARIABLE):
                 Path(file).write_text(f"{self.made}\n")
             self.scheduling_s += time.monotonic() - began

@@ -34,6 +34,7 @@ from plait.generators.base import (
     add_usage,
     outcome_name,
 )
+from plait.generators.batches import handed_batches
 from plait.generators.document import Image, Query
 from plait.generators.errors import UsageError
 from plait.generators.names import unknown
@@ -100,12 +101,25 @@ class Scheduler(Engine):
         """Keys that failed under this command: only the next command tries them again."""
         self._spending = Spending(options.max_cost, options.shard)
         self._spending.count_records(store, plan.stages)
+        self._spending.count_batches(store, plan.stages)
+        self._warn_of_paying_twice()
         # Other shards read the parts of this one.
         self._compaction = Compaction(store, self._now) if options.shard is None else None
         self._shown = -math.inf
         self._began = self._now()
         self._paused_at: float | None = None
         self._stopping = False
+
+    def _warn_of_paying_twice(self) -> None:
+        """Say which requests in batches are asked alone, now that a stage uses none."""
+        alone = {s.digest for s in self.plan.stages if not s.placement.batch_api}
+        for batch in handed_batches(self.store.root):
+            if batch.stage in alone:
+                self._pool.notice(
+                    f"{len(batch.requests):,} requests of {batch.stage_name} wait in batch "
+                    f"{batch.id or batch.name}; without batch_api = true they are asked "
+                    "again, and paid twice"
+                )
 
     # ---------------------------------------------------------------- the loop
 
@@ -119,6 +133,7 @@ class Scheduler(Engine):
                 self._handle(self._stop_paying())
                 self._handle(self._stop_asking())
                 self._note_growth(self._feeders, more=self._more_walks)
+                self._hold_batches_back(opens_more=opens_more)
                 self._turn(0.0 if opens_more else 0.1)
                 if self._compaction is not None:
                     self._compaction.turn()
@@ -133,7 +148,9 @@ class Scheduler(Engine):
         reason = self._spending.reason_to_stop()
         if reason is None:
             return []
-        paid = (p for p in self._queues.values() if self._spending.is_paid(p.spec))
+        # What goes into a batch was counted when it was queued, or before.
+        ordinary = (p for p in self._queues.values() if not p.spec.placement.batch_api)
+        paid = (p for p in ordinary if self._spending.is_paid(p.spec))
         return [self._pool.give_up(p, reason, Fault.BUDGET) for p in paid if p.pending]
 
     def _stop_asking(self) -> list[Event]:
@@ -145,6 +162,16 @@ class Scheduler(Engine):
                 self._pool.notice(f"{queue.spec.name} is no longer asked: {_UNREAD}")
                 events.append((queue, [(job, failure) for job in jobs]))
         return events
+
+    def _hold_batches_back(self, *, opens_more: bool) -> None:
+        """Have requests that go into a batch wait as long as others may join them."""
+        queues = self._queues.values()
+        others = any(
+            (q.pending or q.out) and not q.spec.placement.batch_api for q in queues
+        )
+        for queue in queues:
+            if queue.spec.placement.batch_api:
+                queue.growing = opens_more or others or bool(self._refused)
 
     def _finish_in_flight(self) -> None:
         """Wait for batches in flight, for a limited time, and stop."""
@@ -260,9 +287,10 @@ class Scheduler(Engine):
 
     def _needs_walks(self) -> bool:
         """Whether too few walks are open to keep the stages busy where they begin."""
-        if self._open < _LEAST_OPEN:
+        at_work = self._open - self._left
+        if at_work < _LEAST_OPEN:
             return True
-        return self._open < _MOST_OPEN and any(map(self._is_short, self._entries))
+        return at_work < _MOST_OPEN and any(map(self._is_short, self._entries))
 
     def _is_short(self, queue: StageQueue) -> bool:
         """Whether workers of a stage may soon have nothing to do."""
@@ -276,6 +304,13 @@ class Scheduler(Engine):
         self._open -= 1
         if isinstance(outcome, Result):
             self.finished[outcome_name(outcome.value.subject)] += 1
+
+    def _refusal_of(self, queue: StageQueue, job: Job) -> Failure | None:
+        refusal = super()._refusal_of(queue, job)
+        if refusal is None and job.spec.placement.batch_api:
+            reason = self._spending.refusal(job)
+            refusal = None if reason is None else Failure(reason, Fault.BUDGET)
+        return refusal
 
     def _lookup(self, job: Job) -> Outcome[Any] | None:
         place = self.store.find(job)
@@ -294,6 +329,8 @@ class Scheduler(Engine):
     def _new_queue(self, spec: StageSpec) -> StageQueue:
         queue = StageQueue(spec, self._ranks[spec.digest], self._now)
         queue.outcomes.update(self._existing.get(spec.digest, {}))
+        if spec.placement.batch_api:
+            queue.patience_s = math.inf
         return queue
 
     # ----------------------------------------------------------------- records
@@ -316,6 +353,7 @@ class Scheduler(Engine):
 
     def _count(self, queue: StageQueue, rows: Mapping[str, RecordRow]) -> list[Known]:
         """Count records that were made just now; their outcomes by key."""
+        self._spending.release(rows)
         if self._compaction is not None:
             self._compaction.note(queue.spec, {row.part for row in rows.values()})
         outcomes: list[Known] = []
@@ -330,6 +368,11 @@ class Scheduler(Engine):
         return outcomes
 
     # ----------------------------------------------------------------- progress
+
+    @property
+    def waiting(self) -> Counter[str]:
+        """How many requests wait in which of the provider's batches."""
+        return Counter(self._held.values())
 
     @property
     def made(self) -> int:
@@ -357,6 +400,7 @@ class Scheduler(Engine):
             total=queue.total,
             outcomes=dict(queue.outcomes),
             made=queue.made,
+            waiting=queue.waiting,
             workers=len(ready),
             state=_state(queue, len(replicas), any(r.in_flight for r in ready), len(ready)),
             seconds=queue.working_s,

@@ -53,6 +53,8 @@ class StageQueue:
     """Outcomes of the jobs that have ended, under earlier commands too."""
     made: int = 0
     """Records made by this command."""
+    waiting: int = 0
+    """Jobs that wait in a provider's batch for a later command."""
     replies: Counter[bool] = field(default_factory=Counter)
     """Judgements by whether they can be read: those of this command, and former read ones
     as far as needed."""

@@ -14,8 +14,10 @@ from plait.cluster.plan import Plan
 from plait.cluster.shard import Shard
 from plait.cluster.store import Store
 from plait.cluster.worker import Receipt
-from plait.generators.base import PEAKS, StageSpec, add_usage
+from plait.generators.base import PEAKS, Job, StageSpec, add_usage
+from plait.generators.batches import BATCH_PRICE, handed_batches, most_usage
 from plait.generators.buckets import AnyPath
+from plait.generators.document import Request
 
 _PRICES = ("price_per_million_input", "price_per_million_output", "price_per_image")
 
@@ -23,18 +25,28 @@ _PRICES = ("price_per_million_input", "price_per_million_output", "price_per_ima
 class Spending:
     """Adds up the `cost` of all records of a run, those of earlier commands included.
 
-    Requests in flight when the ceiling is reached are still paid. A shard counts the
-    records of its own queries, up to its part of the ceiling.
+    Requests in flight when the ceiling is reached are still paid. Those that are handed in
+    to a batch count from then on, as what they may cost at most, and as what they did cost
+    once they have a record. A shard counts the records of its own queries, up to its part
+    of the ceiling.
     """
 
     def __init__(self, ceiling: float | None, shard: Shard | None = None) -> None:
         self.ceiling = shard.share(ceiling) if shard else ceiling
         self._shard = shard
-        self.spent = 0.0
+        self._recorded = 0.0
+        self._reserved: dict[str, float] = {}
+        """By key, what requests in batches may cost at most."""
+        self._reserved_sum = 0.0
         self._paid: set[str] = set()
         """Digests of stages that have reported a cost."""
         self._unknown: str | None = None
         """A stage with prices whose server does not report its usage."""
+
+    @property
+    def spent(self) -> float:
+        """What records have cost, and what requests in batches may cost."""
+        return self._recorded + self._reserved_sum
 
     def set_ceiling(
         self, ceiling: float, store: Store, stages: Iterable[StageSpec]
@@ -43,7 +55,7 @@ class Spending:
         had_none = self.ceiling is None
         self.ceiling = self._shard.share(ceiling) if self._shard else ceiling
         if had_none:
-            self.spent = 0.0
+            self._recorded = 0.0
             self.count_records(store, stages)
 
     def count_records(self, store: Store, stages: Iterable[StageSpec]) -> None:
@@ -53,6 +65,52 @@ class Spending:
         for spec in stages:
             for cost in _costs(store, spec, self._shard):
                 self._add(spec, cost)
+
+    def count_batches(self, store: Store, stages: Iterable[StageSpec]) -> None:
+        """Count the requests that earlier commands handed in and that have no record.
+
+        Those that have one, since a driver ended before it noted so, are noted.
+        """
+        specs = {spec.digest: spec for spec in stages}
+        for batch in handed_batches(store.root):
+            spec = specs.get(batch.stage)
+            left = dict(batch.requests)
+            for key, request in batch.requests.items():
+                place = None if spec is None else store.place(spec, key)
+                if place is not None and place.final:
+                    del left[key]
+                elif self._shard is None or self._shard.holds(request.label):
+                    self._reserve(key, request.cost or 0.0)
+            if len(left) < len(batch.requests):
+                batch.model_copy(update={"requests": left}).save(store.root)
+
+    def refusal(self, job: Job) -> str | None:
+        """Reserve what a request may cost that is to be handed in to a batch.
+
+        Return why it may not be; None where it may, or was handed in before.
+        """
+        if job.key in self._reserved:
+            return None
+        if reason := self.reason_to_stop():
+            return reason
+        most = most_cost(job)
+        if self.ceiling is not None and self.spent + most > self.ceiling:
+            return (
+                f"{self.spent:.4g} spent, or reserved for requests in batches; this one "
+                f"may cost {most:.2g} more, and engine.max_cost is {self.ceiling:g}"
+            )
+        self._reserve(job.key, most)
+        return None
+
+    def release(self, keys: Iterable[str]) -> None:
+        """Reserve no more for requests that have a record by now."""
+        for key in keys:
+            self._reserved_sum -= self._reserved.pop(key, 0.0)
+
+    def _reserve(self, key: str, cost: float) -> None:
+        self.release([key])
+        self._reserved[key] = cost
+        self._reserved_sum += cost
 
     def count_receipt(self, spec: StageSpec, receipt: Receipt) -> None:
         """Count what one batch has cost."""
@@ -64,7 +122,7 @@ class Spending:
 
     def _add(self, spec: StageSpec, cost: Any) -> None:
         if cost is not None:
-            self.spent += float(cost)
+            self._recorded += float(cost)
             self._paid.add(spec.digest)
 
     def is_paid(self, spec: StageSpec) -> bool:
@@ -84,6 +142,16 @@ class Spending:
             where = f"shard {self._shard}; its part of" if self._shard else "this run;"
             return f"{self.spent:.4g} spent in {where} engine.max_cost is {self.ceiling:g}"
         return None
+
+
+def most_cost(job: Job) -> float:
+    """Return what a request in a batch may cost at most, as estimated; 0 without prices."""
+    assert isinstance(job.input, Request)
+    spec = job.spec
+    usage = most_usage(job.input, spec.settings.get("max_tokens"))
+    read = usage["input_tokens"] * (spec.options.get("price_per_million_input") or 0.0)
+    written = usage["output_tokens"] * (spec.options.get("price_per_million_output") or 0.0)
+    return (read + written) * BATCH_PRICE / 1e6
 
 
 def _has_prices(spec: StageSpec) -> bool:

@@ -49,6 +49,8 @@ class Walker(Generic[T]):
     """Those that are known of what it waits for, by key."""
     steps: int = 0
     """How often it has waited."""
+    held: int = 0
+    """How many of the missing outcomes only a later command can have."""
 
     def advance(self, lookup: Lookup) -> Outcome[T] | None:
         """Continue as far as outcomes are known; the walk's outcome once it has ended."""
@@ -72,6 +74,7 @@ class Walker(Generic[T]):
                     self._outcomes[job.key] = outcome
             self.pending = Pending(jobs, list(missing.values()))
             self.missing = len(missing)
+            self.held = 0
             if missing:
                 self.steps += 1
                 return None
@@ -81,6 +84,11 @@ class Walker(Generic[T]):
         self._outcomes[key] = outcome
         self.missing -= 1
         return self.missing == 0
+
+    @property
+    def is_held(self) -> bool:
+        """Whether all that it waits for is left to a later command."""
+        return 0 < self.held == self.missing
 
 
 def read(walk: Walk[T], lookup: Lookup) -> Outcome[T] | Pending:

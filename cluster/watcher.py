@@ -48,6 +48,8 @@ class StageProgress:
     """Since the stage's first record was made."""
     usage: Mapping[str, float] = field(default_factory=dict)
     """Tokens, images, steps and cost of the records made by this command."""
+    waiting: int = 0
+    """Requests that wait in a provider's batch for a later command."""
 
 
 @dataclass(frozen=True, slots=True)

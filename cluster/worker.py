@@ -46,9 +46,10 @@ from plait.generators.base import (
     StageSpec,
     add_usage,
 )
+from plait.generators.batches import Asked, Waiting
 from plait.generators.buckets import any_path
 from plait.generators.document import Request, with_blobs
-from plait.generators.errors import UsageError
+from plait.generators.errors import UsageError, WriteError
 from plait.generators.images import ImageError
 from plait.generators.returned import VALID, outcome_of
 from plait.generators.secrets import know, print_error, without_keys_in
@@ -87,6 +88,8 @@ class Receipt:
     """Parts that inputs should have been read from and that are damaged."""
     usage: Mapping[str, float] = field(default_factory=dict)
     """The total usage of its records: tokens, images, cost."""
+    waiting: Mapping[str, str] = field(default_factory=dict)
+    """By key, the provider's batch in which a request waits; it has no record yet."""
     spans: Sequence[Span] = ()
     """When it was read, computed and written; of the first batch, loading too."""
     joules: float | None = None
@@ -113,12 +116,19 @@ class Computed:
     busy_s: float
     spans: SpanList
     damaged: tuple[str, ...]
+    waiting: Mapping[str, str] = field(default_factory=dict)
+    """As of its receipt."""
     status: Literal["done"] = "done"
 
     def receipt(self, **made: Any) -> Receipt:
         """Return its receipt, with what has become of it."""
         return Receipt(
-            self.status, busy_s=self.busy_s, spans=self.spans, damaged=self.damaged, **made
+            self.status,
+            busy_s=self.busy_s,
+            spans=self.spans,
+            damaged=self.damaged,
+            waiting=self.waiting,
+            **made,
         )
 
 
@@ -300,6 +310,8 @@ class Worker:
         self._secrets = dict(secrets or {})
         self._used = dict(used or {})
         self._stage: Any = None
+        self._desk: Any = None
+        """Where the stage hands requests in to batches, if it does."""
         self._server: ServerProcess | None = None
         self._loading = SpanList()
         self._meter: EnergyMeter | None = None
@@ -351,6 +363,7 @@ class Worker:
         if self._stage is not self.spec.given:  # else it is the user's, who may go on
             getattr(self._stage, "close", lambda: None)()
         self._stage = None
+        self._desk = None
         gc.collect()  # models refer to themselves
         if not gc.get_freeze_count():
             gc.freeze()  # libraries stay, and the next collection need not search them
@@ -373,6 +386,14 @@ class Worker:
             stage = load_stage(self.spec, **served)
         if self._used and hasattr(stage, "continue_from"):
             stage.continue_from(self._used)
+        if self.spec.placement.batch_api:
+            if not self._shared:
+                raise UsageError(
+                    "batch_api = true needs a worker that sees the run directory, where "
+                    "batches are noted: use --executor local, or a folder that all nodes "
+                    "share"
+                )
+            self._desk = stage.desk(self.root, self.spec)
         return stage
 
     def _start_server(self) -> dict[str, Any]:
@@ -405,6 +426,9 @@ class Worker:
             if computed[-1].status in UNUSABLE:
                 break
         receipts = self._keep(computed)
+        if self._desk is not None:
+            for receipt in receipts:
+                self._desk.settle(receipt.rows)
         joules = None if self._meter is None else self._meter.joules()
         loading = self._loading
         self._loading = SpanList()
@@ -413,19 +437,19 @@ class Worker:
 
     def _run(self, items: list[Item]) -> Computed | Receipt:
         """Read the inputs of a batch and compute it; a receipt where that raised."""
+        if self._desk is not None:
+            return self._run_at_desk(items)
         spans = SpanList()
         inputs: list[tuple[int, StageInput]] = []
         outcomes: dict[int, Outcome[Any]] = {}
         damaged: dict[str, None] = {}
         with spans.phase("read"):
             for i, item in enumerate(items):
-                try:
-                    inputs.append((i, with_blobs(item.input, with_bytes)))
-                except (OSError, StoreError) as error:
-                    # Tried again once the driver has had damaged inputs made again.
-                    outcomes[i] = Failure(f"input cannot be read: {error}", Fault.ERROR)
-                    if isinstance(error, DamagedPart):
-                        damaged[error.part] = None
+                read = _read_input(item, damaged)
+                if isinstance(read, Failure):
+                    outcomes[i] = read
+                else:
+                    inputs.append((i, read))
         try:
             made, busy_s = self._run_stage(inputs, spans)
         except _OverdueBatch as error:
@@ -438,6 +462,36 @@ class Worker:
             outcomes[position] = outcome
         ordered = [outcomes[i] for i in range(len(items))]
         return Computed(items, ordered, busy_s, spans, tuple(damaged))
+
+    def _run_at_desk(self, items: list[Item]) -> Computed | Receipt:
+        """Collect what batches have answered of the requests, and hand in the others.
+
+        Inputs are read one at a time: a batch may have tens of thousands, with images.
+        """
+        spans = SpanList()
+        damaged: dict[str, None] = {}
+        asked = {i.key: Asked(i.label, partial(_read_input, i, damaged)) for i in items}
+        began = time.perf_counter()
+        try:
+            with spans.phase("compute"):
+                answers = self._desk.answer(asked)
+        except (OSError, WriteError) as error:
+            return Receipt("store", f"batches cannot be noted: {error}", spans=spans)
+        except Exception as error:
+            return replace(self._receipt_of(error), spans=spans)
+        made: list[Item] = []
+        outcomes: list[Outcome[Any]] = []
+        waiting: dict[str, str] = {}
+        for item in items:
+            answer = answers[item.key]
+            if isinstance(answer, Waiting):
+                waiting[item.key] = answer.batch
+            else:
+                made.append(item)
+                outcomes.append(answer)
+        busy_s = time.perf_counter() - began
+        outcomes = without_keys_in(outcomes)
+        return Computed(made, outcomes, busy_s, spans, tuple(damaged), waiting)
 
     def _run_stage(
         self, inputs: list[tuple[int, StageInput]], spans: SpanList
@@ -497,6 +551,8 @@ class Worker:
     def _encode(self, batch: Computed) -> Receipt:
         """Return a receipt with the records of a batch as a table."""
         usage = dict[str, float]()
+        if not batch.items:
+            return batch.receipt()
         try:
             seconds = batch.busy_s / len(batch.items)
             table = encode(self.spec.kind, batch.items, batch.outcomes, seconds)
@@ -540,6 +596,17 @@ class Worker:
         if text not in self._told:
             self._told.add(text)
             print_error(from_own_code(error))
+
+
+def _read_input(item: Item, damaged: dict[str, None]) -> StageInput | Failure:
+    """Return an item's input with its bytes; damaged parts of the store are noted."""
+    try:
+        return with_blobs(item.input, with_bytes)
+    except (OSError, StoreError) as error:
+        if isinstance(error, DamagedPart):
+            damaged[error.part] = None
+        # Tried again once the driver has had damaged inputs made again.
+        return Failure(f"input cannot be read: {error}", Fault.ERROR)
 
 
 def _holds(path: str, digest: str) -> bool:

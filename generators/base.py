@@ -251,6 +251,9 @@ class Placement:
     """Base URL of a remote stage; all stages of one endpoint share its limit."""
     concurrency: int = 1
     """Requests in flight at the endpoint, or at the server of each worker."""
+    batch_api: bool = False
+    """Whether a run hands requests in to a batch of the provider, and collects the replies
+    under a later command."""
     server: ServerCommand | None = None
     """The server that each worker starts, which then is the stage's endpoint."""
 

@@ -177,7 +177,8 @@ def _pace(stage: StageProgress) -> tuple[float, float]:
 
 
 def _state(stage: StageProgress) -> str:
-    return f"{stage.state} ({stage.workers})" if stage.workers else stage.state
+    state = f"{stage.state} ({stage.workers})" if stage.workers else stage.state
+    return f"{state}, {stage.waiting:,} in batches" if stage.waiting else state
 
 
 def duration(seconds: float) -> str:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, JsonValue, field_validator, model_validator
 
 from plait.generators.base import Kind, Placement, StageSpec, Weights
+from plait.generators.batches import BATCH_PRICE
 from plait.generators.extras import Extra
 from plait.generators.settings import ModelSettings, StageSettings, unkeyed
 from plait.generators.work import (
@@ -29,6 +30,8 @@ _REPLY_BYTES = 128 << 20
 _TEXT_BYTES = 8 << 20
 _TOKEN_BYTES = 4096
 """A token has some bytes of text; servers may add what else they thought of (logprobs)."""
+_HANDING_IN_S = 86_400.0
+"""Longest time in which batches are handed in, or collected: files may be many."""
 _NEW_TOKENS = 1024
 _TINY_NEW_TOKENS = 48
 
@@ -273,6 +276,36 @@ class ServerSettings(StageSettings):
         return replace(spec, weights=None, options=options, secrets=(self.api_key_env,))
 
 
+class BatchedSettings(ServerSettings):
+    """A model behind a server that also takes requests in batches, at half the price."""
+
+    batch_api: bool = unkeyed(False)
+    """Whether a run hands requests in to a batch of the provider: at half the price, within
+    a day, collected by running the same command again."""
+    batch_requests: int = unkeyed(50_000, ge=1)
+    """Most requests in one batch."""
+    batch_megabytes: float = unkeyed(200.0, gt=0)
+    """Largest file of one batch, in 10^6 bytes."""
+
+    def cost_of(self, usage: Mapping[str, float]) -> float | None:
+        """As for every server, at the price of a batch where requests go into one."""
+        cost = super().cost_of(usage)
+        return cost * BATCH_PRICE if self.batch_api and cost is not None else cost
+
+    def placement(self, weights: Weights, gpu_gib: float) -> Placement:
+        """As for every server; where requests go into a batch, as many as it takes."""
+        placement = super().placement(weights, gpu_gib)
+        if not self.batch_api:
+            return placement
+        return replace(
+            placement,
+            batch_api=True,
+            batch_size=self.batch_requests,
+            concurrency=1,
+            batch_timeout_s=_HANDING_IN_S,
+        )
+
+
 class ConversationSettings(ServerSettings):
     """A model behind a server that answers conversations: what it is sent, and how."""
 
@@ -297,7 +330,7 @@ class ConversationSettings(ServerSettings):
     servers of open models (vLLM, SGLang) would read them as their own."""
 
 
-class EndpointSettings(ConversationSettings):
+class EndpointSettings(BatchedSettings, ConversationSettings):
     """A chat model behind an OpenAI-compatible endpoint."""
 
     stage: ClassVar[str] = "chat-endpoint"

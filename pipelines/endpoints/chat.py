@@ -11,6 +11,7 @@ from plait.generators.document import Draft, Request, Text, Turn
 from plait.generators.thoughts import is_mark
 from plait.pipelines.chat.settings import EndpointSettings, EngineChatSettings
 from plait.pipelines.chat.turns import ControlTokens
+from plait.pipelines.endpoints.batch_apis import BatchApi, OpenAiBatches
 from plait.pipelines.endpoints.errors import StatusError
 from plait.pipelines.endpoints.media import Media
 from plait.pipelines.endpoints.replies import (
@@ -29,6 +30,7 @@ from plait.pipelines.endpoints.stage import (
 )
 from plait.pipelines.endpoints.streams import completion_body
 
+_PATH = "/chat/completions"
 _FIRST = [{"role": "user", "content": "Reply with the word: ready"}]
 _FIRST_TOKENS = 16
 """Longest first reply: enough to show that key, model and settings are accepted."""
@@ -67,7 +69,10 @@ class CompletionEndpoint(ConversationEndpoint):
 
     async def send(self, body: Mapping[str, Any]) -> EndpointReply:
         """Return the server's reply."""
-        content = await self._client.exchange("/chat/completions", body)
+        return self.parse(await self._client.exchange(_PATH, body))
+
+    def parse(self, content: bytes) -> EndpointReply:
+        """Return what the answer to a body says; MalformedReply, SaidError."""
         return read_reply(self.read, completion_body(content), opened=self._opened)
 
     def read(self, body: Mapping[str, Any]) -> EndpointReply:
@@ -86,6 +91,10 @@ class ChatEndpoint(CompletionEndpoint):
         """Send one small request: server, key, model and settings are accepted."""
         request = Request((), seed=0, max_tokens=_FIRST_TOKENS)
         return await self.send(self.body(_FIRST, request))
+
+    def batch_api(self) -> BatchApi:
+        """Return OpenAI's, which other providers have as well."""
+        return OpenAiBatches(self._client, _PATH)
 
     def remarks(self, request: Request) -> dict[str, Any]:
         """Note nothing else."""

@@ -9,9 +9,9 @@ import random
 import ssl
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import httpx2
 
@@ -139,17 +139,87 @@ class EndpointClient:
         """Return what the server answers to one request; one of `ERRORS`."""
         method = "GET" if body is None else "POST"
         request = self._http.build_request(method, self.settings.url + path, json=body)
+        return await self._answer_to(request)
+
+    async def upload(
+        self, path: str, fields: Mapping[str, str], name: str, file: BinaryIO
+    ) -> bytes:
+        """Return what the server answers to a form with a file; one of `ERRORS`."""
+        file.seek(0)
+        request = self._http.build_request(
+            "POST",
+            self.settings.url + path,
+            data=dict(fields),
+            files={"file": (name, file, "application/jsonl")},
+        )
+        return await self._answer_to(request)
+
+    async def post(
+        self, path: str, headers: Mapping[str, str], content: bytes | AsyncIterable[bytes]
+    ) -> httpx2.Response:
+        """Return the whole response to what is sent as it is; one of `ERRORS`."""
+        request = self._http.build_request(
+            "POST", self.settings.url + path, headers=dict(headers), content=content
+        )
+        response = await self._http.send(request)
+        _refuse_redirect(response)
+        if not response.is_success:
+            raise StatusError(response, response.content)
+        return response
+
+    async def download(self, path: str, file: BinaryIO) -> None:
+        """Write what the server answers to GET, however long it is; one of `ERRORS`."""
+        file.seek(0)
+        file.truncate()
+        request = self._http.build_request("GET", self.settings.url + path)
         response = await self._http.send(request, stream=True)
         try:
-            if response.is_redirect:
-                place = response.headers.get("location", "")
-                raise Redirected(response.status_code, place)
+            _refuse_redirect(response)
+            if not response.is_success:
+                body = await read_bounded(response, self.settings.most_reply_bytes)
+                raise StatusError(response, body)
+            async for chunk in response.aiter_bytes():
+                file.write(chunk)
+        finally:
+            await response.aclose()
+
+    async def _answer_to(self, request: httpx2.Request) -> bytes:
+        response = await self._http.send(request, stream=True)
+        try:
+            _refuse_redirect(response)
             content = await read_bounded(response, self.settings.most_reply_bytes)
         finally:
             await response.aclose()
         if not response.is_success:
             raise StatusError(response, content)
         return content
+
+    async def ask(self, attempt: Callable[[], Awaitable[T]], limit_s: float) -> T:
+        """Return what `attempt` does, tried as any request; one of `ERRORS`.
+
+        One attempt may take `limit_s`, or as long as any request.
+        """
+        limits = {Meaning.REJECTED: _REJECTIONS, Meaning.UNREACHABLE: _REJECTIONS}
+        limit_s = max(limit_s, self.settings.timeout_s)
+        result, _ = await self._try(attempt, limits, {}, limit_s)
+        return result
+
+    def accept(
+        self, read: Callable[[], EndpointReply], notes: dict[str, Any]
+    ) -> EndpointReply | Failure:
+        """Return a reply that has come already, as `request` does; `read` may raise."""
+        try:
+            reply = read()
+        except ERRORS as error:
+            used = error.usage if isinstance(error, SaidError) else {}
+            spent = self._ceiling.spend(used) if any(used.values()) else {}
+            return replace(self.failure(error, notes), usage=spent)
+        spent = self._ceiling.spend(reply.usage)
+        return replace(reply, usage=spent, notes={**notes, **reply.notes})
+
+    def reason_to_refuse(self, tokens: float, cost: float) -> str | None:
+        """Return why requests that may use so much are not to be handed in, if so."""
+        return self._ceiling.reason_to_refuse(tokens, cost)
 
     async def request(
         self, attempt: Callable[[], Awaitable[EndpointReply]], notes: dict[str, Any]
@@ -169,7 +239,7 @@ class EndpointClient:
             try:
                 reply, attempts = await self._try(attempt, {Meaning.REJECTED: most}, used)
             except ERRORS as error:
-                failure = self._failure(error, notes)
+                failure = self.failure(error, notes)
                 spent = self._ceiling.spend(used) if any(used.values()) else {}
                 return replace(failure, usage=spent)
             self._answered = True
@@ -200,6 +270,7 @@ class EndpointClient:
         attempt: Callable[[], Awaitable[T]],
         most_in_a_row: Mapping[Meaning, int],
         used: dict[str, float],
+        limit_s: float | None = None,
     ) -> tuple[T, int]:
         """Return the result of `attempt` and how many attempts it took.
 
@@ -215,7 +286,7 @@ class EndpointClient:
         while True:
             number += 1
             try:
-                async with asyncio.timeout(settings.timeout_s):
+                async with asyncio.timeout(limit_s or settings.timeout_s):
                     return await attempt(), number
             except ERRORS as error:
                 if isinstance(error, SaidError):
@@ -239,7 +310,8 @@ class EndpointClient:
         grown = backoff * 2.0 ** min(number - 1, 64)
         return random.uniform(0, min(_LONGEST_WAIT_S, grown))
 
-    def _failure(self, error: Exception, notes: dict[str, Any]) -> Failure:
+    def failure(self, error: Exception, notes: dict[str, Any]) -> Failure:
+        """Return the failure of a request that follows from one of `ERRORS`."""
         reason = describe(error)
         what = meaning(error)
         self._rejected = self._rejected + 1 if what is Meaning.REJECTED else 0
@@ -265,6 +337,12 @@ class EndpointClient:
                 f"what answers: set NO_PROXY={settings.host} where it needs none. {advice}"
             )
         return f"endpoint {settings.url}, model {settings.model!r}: {said}. {advice}"
+
+
+def _refuse_redirect(response: httpx2.Response) -> None:
+    if response.is_redirect:
+        place = response.headers.get("location", "")
+        raise Redirected(response.status_code, place)
 
 
 def _sum(usage: Mapping[str, float], more: Mapping[str, float]) -> Mapping[str, float]:
@@ -299,6 +377,24 @@ class UsageCeiling:
         cost = self._settings.cost_of(usage)
         self._cost += cost or 0.0
         return cost
+
+    def reason_to_refuse(self, tokens: float, cost: float) -> str | None:
+        """Return why requests may not be sent that may use so much; None while they may."""
+        most_tokens = self._settings.max_total_tokens
+        most_cost = self._settings.max_cost
+        if reason := self.reason_to_stop():
+            return reason
+        if most_tokens is not None and self._tokens + tokens > most_tokens:
+            return (
+                f"{self._tokens:.0f} tokens used; requests in batches may use {tokens:.0f} "
+                f"more, and max_total_tokens is {most_tokens}"
+            )
+        if most_cost is not None and self._cost + cost > most_cost:
+            return (
+                f"{self._cost:.4g} spent; requests in batches may cost {cost:.4g} more, "
+                f"and max_cost is {most_cost:g}"
+            )
+        return None
 
     def reason_to_stop(self) -> str | None:
         """Return why no more requests may be sent; None while they may."""

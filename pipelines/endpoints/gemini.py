@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from pydantic.alias_generators import to_camel
 
 from plait.generators.document import Request
+from plait.pipelines.endpoints.batch_apis import BatchApi, GeminiBatches
 from plait.pipelines.endpoints.errors import MalformedReply, StatusError
 from plait.pipelines.endpoints.media import Media
 from plait.pipelines.endpoints.replies import (
@@ -104,7 +105,15 @@ class GeminiEndpoint(ConversationEndpoint):
     async def send(self, body: Mapping[str, Any]) -> EndpointReply:
         """Return the server's reply."""
         content = await self._client.exchange(f"{self._path}:generateContent", body)
+        return self.parse(content)
+
+    def parse(self, content: bytes) -> EndpointReply:
+        """Return what the answer to a body says; MalformedReply, SaidError."""
         return read_reply(read_generated, content)
+
+    def batch_api(self) -> BatchApi:
+        """Return Gemini's own."""
+        return GeminiBatches(self._client, self._path, self.settings.api_version)
 
 
 def _content(message: Message) -> dict[str, Any]:

@@ -13,7 +13,12 @@ from pydantic import AfterValidator, Field, model_validator
 
 from plait.generators.base import Kind
 from plait.generators.settings import unkeyed
-from plait.pipelines.chat.settings import ConversationSettings, ServerSettings, plain_url
+from plait.pipelines.chat.settings import (
+    BatchedSettings,
+    ConversationSettings,
+    ServerSettings,
+    plain_url,
+)
 
 GEMINI_URL = "https://generativelanguage.googleapis.com"
 
@@ -141,7 +146,7 @@ class ResponsesSettings(InterleavedSettings):
     """Whether the tool is required; by default the model decides."""
 
 
-class GeminiSettings(InterleavedSettings):
+class GeminiSettings(BatchedSettings, InterleavedSettings):
     """A model behind Gemini's own API."""
 
     stage: ClassVar[str] = "gemini-endpoint"

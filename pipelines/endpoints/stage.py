@@ -9,14 +9,24 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 
 from PIL import ExifTags
 from PIL import Image as Pillow
 
-from plait.generators.base import Failure, Fault, Outcome, Result, Skip, Weights
+from plait.generators.base import (
+    Failure,
+    Fault,
+    Outcome,
+    Result,
+    Skip,
+    StageSpec,
+    Weights,
+)
+from plait.generators.buckets import AnyPath
 from plait.generators.content import answer_all, join_texts
 from plait.generators.document import Draft, Image, Request, Text, Turn
+from plait.generators.errors import UsageError
 from plait.generators.images import ImageError, decode
 from plait.pipelines.chat.settings import ConversationSettings, ServerSettings
 from plait.pipelines.chat.turns import ControlTokens, too_many_images, turns_of
@@ -24,6 +34,10 @@ from plait.pipelines.endpoints.client import EndpointClient
 from plait.pipelines.endpoints.errors import StatusError
 from plait.pipelines.endpoints.media import MediaError, MediaReader
 from plait.pipelines.endpoints.replies import EndpointReply
+
+if TYPE_CHECKING:
+    from plait.pipelines.endpoints.batch_apis import BatchApi
+    from plait.pipelines.endpoints.desk import BatchDesk
 
 Message = dict[str, Any]
 """A role and a content: a plain text, or parts `{"type": "text", "text": ...}` and
@@ -55,6 +69,7 @@ class EndpointStage(ABC, Generic[In, Out]):
     concurrent: ClassVar[bool] = True
     settings_class: ClassVar[type[ServerSettings]]
     settings: ServerSettings
+    _desk: BatchDesk | None = None
 
     def __init__(self, weights: Weights | None = None, **settings: Any) -> None:
         """Ask the server what `probe` asks; `settings` are those of `settings_class`.
@@ -97,6 +112,30 @@ class EndpointStage(ABC, Generic[In, Out]):
     async def outcome(self, reply: EndpointReply) -> Outcome[Out]:
         """Return what a reply holds, or the failure that it is."""
 
+    def parse(self, content: bytes) -> EndpointReply:
+        """Return what the server's answer to a body says; of stages that use batches."""
+        raise NotImplementedError
+
+    def batch_api(self) -> BatchApi:
+        """Return how the provider takes requests in batches; UsageError if it does not."""
+        raise UsageError(f"{type(self).__name__} hands no requests in to batches")
+
+    def desk(self, root: AnyPath, spec: StageSpec) -> BatchDesk:
+        """Return where requests are handed in to batches, which `root` notes; UsageError.
+
+        `spec` is that of this stage, which drafts.
+        """
+        from plait.pipelines.endpoints.desk import BatchDesk
+
+        stage = cast("EndpointStage[Request, Draft]", self)
+        self._desk = BatchDesk(stage, self.batch_api(), root, spec)
+        return self._desk
+
+    @property
+    def client(self) -> EndpointClient:
+        """What sends its requests."""
+        return self._client
+
     async def answer(self, call: PreparedCall) -> Outcome[Out]:
         """Return what the server's reply holds, retried and counted by the client."""
         reply = await self._client.request(lambda: self.send(call.body), call.notes)
@@ -108,6 +147,8 @@ class EndpointStage(ABC, Generic[In, Out]):
 
     def close(self) -> None:
         """Close the connections and end the thread."""
+        if self._desk is not None:
+            self._desk.close()
         self._client.close()
 
     def __call__(self, inputs: Sequence[In]) -> list[Outcome[Out]]:

@@ -109,6 +109,11 @@ def with_started_server(
 
     `model` is what requests call the model; `key_variable` is where they find a key.
     """
+    if spec.placement.batch_api:
+        raise UsageError(
+            f"{spec.name}: batch_api = true is for providers that take batches, and "
+            f"[servers.{name}] is started by plait; leave batch_api out"
+        )
     command = ServerCommand(
         name=name,
         argv=tuple(word.replace("{model}", model) for word in table.command),

@@ -87,6 +87,7 @@ FINISHED = 0
 _MOST_CHANGES = 20
 """Means that `report` names because they have changed."""
 _STOPPED = "Stopped. Run the same command again to continue."
+_WAITING = "{n:,} requests wait in batch {batch}; run the same command again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,7 +455,7 @@ def _execute_shard(plan: RunPlan, console: Console) -> ExecutedRun:
         result = execute(plan.plan, root, options, about, display, counted=plan.counted)
     console.print(f"shard {plan.shard}: {_count_text(result)}")
     if result.interrupted:
-        console.print(_STOPPED)
+        _say_why_unfinished(result, console)
     elif others := drivers_of(root):
         console.print(f"other shards still running: {', '.join(others)}")
     elif left := totals_of(evaluations(experiment.plan, Store(root)))["missing"]:
@@ -492,11 +493,18 @@ def _conclude(board: Board, config: RunConfig, result: RunResult, console: Conso
             "refused): running the command again does not retry them."
         )
     if result.interrupted:
-        console.print(_STOPPED)
+        _say_why_unfinished(result, console)
     page = write_page(board, root, console, config.report.queries)
     if result.traced:
         show_times(root, console)
     _show_page(page, board, config.report.queries, console)
+
+
+def _say_why_unfinished(result: RunResult, console: Console) -> None:
+    for batch, requests in result.waiting.items():
+        console.print(_WAITING.format(n=requests, batch=batch))
+    if result.stopped_by is not None:
+        console.print(_STOPPED)
 
 
 def _count_text(result: RunResult) -> str:

@@ -20,6 +20,7 @@ from plait.cluster.control import (
     read_state,
 )
 from plait.cluster.shard import Shard
+from plait.generators.batches import handed_batches
 from plait.generators.buckets import AnyPath
 from plait.generators.errors import PlaitError, UsageError
 from plait.generators.names import unknown, validate
@@ -53,9 +54,13 @@ def control(
     if not folders:
         status = read_manifest(root).get("status")
         where = f"{root}, shard {shard}" if shard else root
-        raise ControlError(
-            f"{where}: nothing is running; the status of the run is {status!r}"
-        )
+        lines = [f"{where}: nothing is running; the status of the run is {status!r}"]
+        for batch in handed_batches(root):
+            lines.append(
+                f"{len(batch.requests):,} requests of {batch.stage_name} wait in batch "
+                f"{batch.id or batch.name}, handed in {batch.made}"
+            )
+        raise ControlError("\n".join(lines))
     with ThreadPoolExecutor(len(folders)) as pool:
         heard = list(pool.map(lambda folder: _hear(folder, request, wait_s), folders))
     states = [said for said, _ in heard if isinstance(said, RunState)]

@@ -35,6 +35,16 @@ class Answer:
     """It is held until so many requests are in flight, its own among them."""
 
 
+@dataclass(frozen=True)
+class Sent:
+    """Any request, as it came."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    raw: bytes
+
+
 class Asked(dict[str, Any]):
     """The body of a POST."""
 
@@ -99,6 +109,8 @@ class Server(ThreadingHTTPServer):
     def reset(self) -> None:
         self.script = self.default
         self.preflight: Callable[[Any], Answer] = echo
+        self.beforehand: Callable[[Sent], Answer | None] = lambda sent: None
+        """Answers what is for a batch API; None for anything else."""
         self.get = models
         self.bodies: list[Asked] = []
         self.keys: list[str] = []
@@ -136,10 +148,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.server.paths.append(self.path)
-        self._give(self.server.get(self.path))
+        answer = self.server.beforehand(self._sent(b""))
+        self._give(answer or self.server.get(self.path))
 
     def do_POST(self) -> None:
-        read = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        raw = self.rfile.read(int(self.headers["content-length"]))
+        if answer := self.server.beforehand(self._sent(raw)):
+            self._give(answer)
+            return
+        read = json.loads(raw)
         body = Asked(read, self.path, {k.lower(): v for k, v in self.headers.items()})
         server = self.server
         with server.guard:
@@ -153,6 +170,10 @@ class _Handler(BaseHTTPRequestHandler):
         with server.guard:
             server.in_flight -= 1
         self._give(answer)
+
+    def _sent(self, raw: bytes) -> "Sent":
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        return Sent(self.command, self.path, headers, raw)
 
     def _chosen(self, body: Asked) -> Answer:
         server = self.server

@@ -35,6 +35,7 @@ from plait.cluster.manifest import other_work, write_json
 from plait.cluster.plan import Plan
 from plait.cluster.run import MANIFEST, RunResult
 from plait.generators.base import StageSpec
+from plait.generators.batches import BATCH_PRICE
 from plait.generators.buckets import AnyPath
 from plait.generators.work import NOTHING, FigureRange, RangeEnd
 
@@ -135,7 +136,7 @@ def _money(spec: StageSpec, usage: Mapping[str, FigureRange]) -> FigureRange | N
     total = NOTHING
     for price, amount, unit in priced:
         total = total + usage[amount] * (float(spec.options[price]) * unit)
-    return total
+    return total * BATCH_PRICE if spec.placement.batch_api else total
 
 
 def _range_of(runs: Sequence[float]) -> FigureRange:
@@ -322,6 +323,11 @@ def _notes(
                 f"{stage.spec.name} needs about {need:.0f} GiB, more than the memory of "
                 f"{gpus:g} {gpu.name}: set engine.gpu_memory_gib = {gpu.memory_gib:g}"
             )
+    if batched := [s.spec.name for s in stages if s.spec.placement.batch_api]:
+        yield (
+            "Asked in batches of the provider, whose replies may take a day, which no time "
+            f"here includes: {', '.join(batched)}"
+        )
     for name in run.unplaced:
         yield f"{name} fits on no node of {sources.machine} and is not included"
 
