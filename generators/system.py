@@ -53,7 +53,7 @@ class Planner(Protocol):
 
     @property
     def sees_images(self) -> bool:
-        """Whether it is shown the images of a query, and the first one is drawn from them."""
+        """Whether a query's images are shown to it, and the first is drawn from them."""
         ...
 
     def turns(self, turns: tuple[Turn, ...]) -> tuple[Turn, ...]:

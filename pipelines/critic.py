@@ -230,7 +230,7 @@ class RedrawingReview(ABC):
     def _question(
         self, tries: Sequence[Try], seeded: bool, before: Image | None, ask: int
     ) -> StageInput:
-        """Return what the critic is asked about the last try, for the time `ask`, from 0."""
+        """Return what the critic is asked about the last try; `ask` counts from 0."""
 
     @abstractmethod
     def _verdict(self, outcome: Outcome[Any]) -> Verdict:

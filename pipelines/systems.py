@@ -342,7 +342,7 @@ def _resolve_planned(name: str, parts: SystemName, models: Models) -> System:
 def _t2i_of_planner(name: str, parts: SystemName) -> str:
     if parts.protocol is not None:
         raise UsageError(
-            f"system {name!r}: {parts.lvlm!r} plans its answers itself; it takes no protocol"
+            f"system {name!r}: {parts.lvlm!r} plans its answers; it takes no protocol"
         )
     if parts.t2i is None:
         raise UsageError(
@@ -364,9 +364,9 @@ def _wording(name: str, settings: ThinkerSettings, models: Models) -> ThinkerWor
     if needed or settings.mode == "official":
         raise UsageError(
             f"{name!r} is asked by the prompts of its authors: give your copy of their "
-            f"UEval/system.py, or the checkout that holds it, as "
-            f"models.{name}.prompts=official:PATH. 'plait' is our wording, for other models "
-            "in corrected mode"
+            "UEval/system.py, or the checkout that holds it, as "
+            f"models.{name}.prompts=official:PATH; 'plait' is our wording, for other "
+            "models in corrected mode"
         )
     return OWN_WORDING
 

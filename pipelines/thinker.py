@@ -94,9 +94,9 @@ class ThinkerWording(NamedTuple):
 
 
 _OWN_PLAN = (
-    'Plan an answer of texts and pictures to this request: "{text_input}". Each step is one '
-    "picture and its text. The first picture is drawn from its prompt, each later one is "
-    "the picture before it, changed as its prompt says. Reply with one JSON object and "
+    'Plan an answer of texts and pictures to this request: "{text_input}". Each step is '
+    "one picture and its text. The first picture is drawn from its prompt, each later one "
+    "is the picture before it, changed as its prompt says. Reply with one JSON object and "
     'nothing else: {"execution_plan": [{"step_number": 1, "step_name": "...", '
     '"instruction": "...", "prompt": "...", "auxiliary_text": "..."}]}. A prompt is null '
     "where a step needs no picture."
@@ -330,7 +330,7 @@ def _stated(step: Mapping[str, Any], key: str, number: int) -> str:
 
 
 def parse_as_program(text: str, loads: Callable[[str], Any]) -> Any:
-    """Return the data in a reply as `parse_llm_json` of UEval/utils.py does; None for none."""
+    """Return the data in a reply as `parse_llm_json` of UEval/utils.py does, or None."""
     answer = _ANSWER.search(text)
     try:
         return loads(answer.group(1).strip() if answer else text)
