@@ -124,9 +124,9 @@ class ThinkerSettings(BaseModel):
     prompts: str | None = None
     """`official:PATH`: your copy of UEval/system.py, or the checkout that holds it; `plait`
     for our wording. Published weights need one of them; others have ours by default."""
-    planner: str = "interleavethinker-planner"
+    planner: str = "thinker-planner"
     """An LVLM; its settings are those of its own name."""
-    critic: str = "interleavethinker-critic"
+    critic: str = "thinker-critic"
     """Likewise."""
     attempts: int = Field(default=5, ge=1, le=20, strict=True)
     """How often planner or critic are asked, at most, until a reply can be read."""

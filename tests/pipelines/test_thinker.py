@@ -358,9 +358,9 @@ def models(weights: Any = "tiny", **settings: Any) -> Models:
 def test_the_system_is_its_two_models_and_what_draws() -> None:
     found = resolve(NAME, TINY)
     assert [stage.name for stage in found.stages] == [
-        "interleavethinker-planner",
+        "thinker-planner",
         "flux2-klein",
-        "interleavethinker-critic",
+        "thinker-critic",
     ]
     assert found.stages == planned_stages(NAME, TINY)
     assert (found.lvlm, found.t2i, found.input_images) == (
