@@ -230,14 +230,17 @@ class _Counting:
                     self._bound(system, waiting, answers)
 
     def _bound(self, system: System, waiting: _Waiting, answers: int) -> None:
-        tries = 1 if system.review is None else system.review.tries
-        for i, stage in enumerate(system.stages):
+        pairs = zip(system.stages, system.most_jobs, strict=True)
+        for i, (stage, each) in enumerate(pairs):
             follows = i > waiting.reached or (system.asks_again and i > 0)
-            draws = i > 0 or system.draft is None
-            each = system.max_images * tries if draws else 1
             feeder = system.stages[i - 1].digest
             later = answers * (waiting.drafts + follows) * each
             self._counts[stage.digest].add_later(later, system.name, feeder)
+        if system.draft is not None and waiting.reached == 0:
+            # A draft that cannot be read is asked for again.
+            own = system.draft.digest
+            again = answers * (system.attempts - 1)
+            self._counts[own].add_later(again, system.name, own)
         for scorer, each in zip(self._plan.scorers, waiting.jobs, strict=True):
             later = answers * scorer.rounds * each
             for feeder_stage, stage in pairwise((system.stages[-1], *scorer.stages)):

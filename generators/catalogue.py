@@ -187,6 +187,19 @@ def entries(*kinds: Named) -> list[Entry]:
     return found
 
 
+_DRAWN = "+T2I"
+"""End of the form of a planner, which any text-to-image model draws for."""
+
+
+def planners() -> dict[str, Entry]:
+    """Return the planners, `NAME+T2I` among the compositions, by their names."""
+    found = {}
+    for form, entry in by_name(Named.COMPOSITION).items():
+        if entry.target:
+            found[form.removesuffix(_DRAWN)] = entry
+    return found
+
+
 def find(name: str, *kinds: Named) -> Match | None:
     """Return the entry of these kinds that a name is of; None where there is none."""
     prefix, colon, rest = name.partition(":")

@@ -43,6 +43,33 @@ class Prompter(Protocol):
         ...
 
 
+class Planner(Protocol):
+    """How a system whose draft plans its answer has it written, and read."""
+
+    @property
+    def attempts(self) -> int:
+        """Most drafts that are asked for until one can be read."""
+        ...
+
+    @property
+    def sees_images(self) -> bool:
+        """Whether a query's images are shown to it, and the first is drawn from them."""
+        ...
+
+    def turns(self, turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
+        """Return what the drafting stage is asked for the answer to a conversation."""
+        ...
+
+    def read(
+        self, replies: Sequence[Outcome[Draft]], sample: Query
+    ) -> Outcome[Draft] | None:
+        """Return the plan in the last of all replies so far; None to ask once more.
+
+        A request in it may hold its seed.
+        """
+        ...
+
+
 DrawingWalk = Generator[list[Job], list[Outcome[Any]], Sequence[Outcome[Any]]]
 """A walk to one outcome for each request."""
 
@@ -55,6 +82,15 @@ class Review(Protocol):
         """Most images drawn in one place."""
         ...
 
+    @property
+    def looks(self) -> int:
+        """How often the critic is asked about one place, at most."""
+        ...
+
+    def of_answer(self) -> Review:
+        """Return the review of one answer, which may remember what the critic said."""
+        ...
+
     def walk(
         self,
         draw: Callable[[Sequence[ImageRequest]], DrawingWalk],
@@ -62,10 +98,12 @@ class Review(Protocol):
         requests: Sequence[ImageRequest],
         drawn: Sequence[Outcome[Image]],
         label: str,
+        before: Image | None = None,
     ) -> Walk[tuple[Image, ...]]:
         """Walk from drawn images to those that are kept.
 
-        The notes hold all tries as TRIES, each with its `image` and `try`, from 1.
+        `before` is the image before the first of them, where images are drawn in turn. The
+        notes hold all tries as TRIES, each with its `image` and `try`, from 1.
         """
         ...
 
@@ -95,6 +133,8 @@ class System:
     critic: StageSpec | None = None
     """Looks at what was rendered, as `review` has it."""
     review: Review | None = None
+    planner: Planner | None = None
+    """How its drafts are plans; `compose` is given what it has read."""
     variant: Variant = "interleaved"
     instruction: str | None = None
     """The system turn before questions whose answers should hold images."""
@@ -105,6 +145,8 @@ class System:
     """How often the chain runs; later rounds read the document so far."""
     input_images: int = 0
     """From how many of the last images, the query's among them, each image is drawn."""
+    in_turn: bool = False
+    """Whether an image waits for the one before it, also where it is drawn from none."""
     tells_modality: bool = False
     """True if the drafting stage can be told that an answer should hold no images."""
     lvlm: str | None = None
@@ -132,7 +174,27 @@ class System:
     def asks_again(self) -> bool:
         """Whether what was drawn may have the stages after the first asked again."""
         tries = 1 if self.review is None else self.review.tries
-        return self.input_images > 0 or tries > 1
+        return self.draws_in_turn or tries > 1
+
+    @property
+    def draws_in_turn(self) -> bool:
+        """Whether an image waits for the one before it."""
+        return self.in_turn or self.input_images > 0
+
+    @property
+    def attempts(self) -> int:
+        """Most drafts of one round."""
+        return 1 if self.planner is None else self.planner.attempts
+
+    @property
+    def most_jobs(self) -> tuple[int, ...]:
+        """Most jobs of each stage in one round, in chain order."""
+        images = self.max_images
+        drawn = images if self.review is None else images * self.review.tries
+        looks = images if self.review is None else images * self.review.looks
+        most = {"draft": self.attempts, "condition": drawn, "render": drawn}
+        most["critic"] = looks
+        return tuple(most[name] for name in _STAGES if getattr(self, name) is not None)
 
     def answer_form(self, sample: Query) -> AnswerForm | None:
         """Return what its answer to `sample` may hold; None where it gives none.
@@ -170,7 +232,8 @@ class System:
     def opening(self) -> tuple[Any, ...]:
         """Equal for systems whose answers to any query begin with the same job."""
         first = self.stages[0].digest if self.stages else None
-        return first, self.variant, self.instruction, self.tells_modality, self.edits
+        wording = (self.variant, self.instruction, self.planner)
+        return first, *wording, self.tells_modality, self.edits
 
 
 _STAGES = ("draft", "condition", "render", "critic")
@@ -251,15 +314,19 @@ class _Walker:
     images: int = 0
     notes: dict[str, Any] = field(default_factory=dict)
     """By the stage's name, one entry for each of its records that has notes."""
+    review: Review | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        review = self.system.review
+        self.review = None if review is None else review.of_answer()
 
     def reply(self, sample: Query) -> Walk[Content]:
         """Walk the chain for the last turn, in as many rounds as the system takes."""
         written: Content = ()
         for _ in range(self.system.rounds):
-            drafted = yield from self._draft(sample, self._request(sample, written))
+            drafted = yield from self._read_draft(sample, written)
             if not isinstance(drafted, Result):
                 return drafted
-            self.drafts += 1
             draft = self._compose(drafted.value, sample)
             if lost := _failure_of_lost_images(drafted.value, draft):
                 return lost
@@ -272,6 +339,19 @@ class _Walker:
                 next(drawn) if isinstance(s, ImageRequest) else s for s in draft.segments
             )
         return Result(written)
+
+    def _read_draft(self, sample: Query, written: Content) -> Walk[Draft]:
+        """Walk to a draft; where it is a plan, to the first that can be read."""
+        replies = list[Outcome[Draft]]()
+        while True:
+            drafted = yield from self._draft(sample, self._request(sample, written))
+            self.drafts += 1
+            if self.system.planner is None:
+                return drafted
+            replies.append(drafted)
+            plan = self.system.planner.read(replies, sample)
+            if plan is not None:
+                return plan
 
     def _draft(self, sample: Query, request: Request) -> Walk[Draft]:
         if self.system.draft is None:
@@ -287,6 +367,8 @@ class _Walker:
         turns = self.repetition.prompt(sample, system.variant)
         if system.instruction and sample.wants_images:
             turns = (Turn("system", (Text(system.instruction),)), *turns)
+        if system.planner is not None:
+            turns = system.planner.turns(turns)
         if written:
             turns = (*turns, Turn("assistant", written))
         position = TEXT_POSITION - self.drafts
@@ -297,7 +379,10 @@ class _Walker:
         return Request(turns, seed, modality, self.repetition.max_tokens)
 
     def _compose(self, draft: Draft, sample: Query) -> Draft:
-        """Return the composed draft; each request has the seed of its position."""
+        """Return the composed draft; each request has the seed of its position.
+
+        One of a plan keeps its own.
+        """
         composed = self.system.compose(draft, sample)
         if not composed.requests:
             return composed
@@ -307,8 +392,10 @@ class _Walker:
         segments: list[Text | Image | ImageRequest] = []
         for segment in composed.segments:
             if isinstance(segment, ImageRequest):
-                seed = self.repetition.seed_at(sample, position) if seeded else None
-                segment = replace(segment, seed=seed)
+                planned = None if self.system.planner is None else segment.seed
+                if planned is None:
+                    planned = self.repetition.seed_at(sample, position)
+                segment = replace(segment, seed=planned if seeded else None)
             position += not isinstance(segment, Text)
             segments.append(segment)
         return Draft(tuple(segments))
@@ -322,22 +409,38 @@ class _Walker:
             return Result(())
         if system.render is None:
             return Failure(f"system {system.name!r} asks for images but renders none")
-        if system.input_images:
-            content = (*content_of_turns(sample.turns), *written)
+        if system.draws_in_turn:
+            asked = sample.turns
+            if system.planner is not None and not system.planner.sees_images:
+                asked = ()
+            content = (*content_of_turns(asked), *written)
             earlier = [s for s in content if isinstance(s, Image)]
             return (yield from self._in_turn(requests, sample.id, earlier))
-        drawn = yield from self._draw(requests, sample.id)
+        return (yield from self._reviewed(requests, sample.id))
+
+    def _reviewed(
+        self,
+        requests: Sequence[ImageRequest],
+        label: str,
+        place: int = 0,
+        before: Image | None = None,
+    ) -> Walk[tuple[Image, ...]]:
+        """Walk to the images that are kept, of which the first is the answer's `place`."""
+        system = self.system
+        assert system.render is not None
+        drawn = yield from self._draw(requests, label)
         images = self._values(drawn, system.render)
-        if system.critic is None or system.review is None:
+        if system.critic is None or self.review is None:
             return images
         if not isinstance(images, Result):
             return images
-        draw = partial(self._draw, label=sample.id)
-        images = yield from system.review.walk(
-            draw, system.critic, requests, drawn, sample.id
+        draw = partial(self._draw, label=label)
+        images = yield from self.review.walk(
+            draw, system.critic, requests, drawn, label, before
         )
         if isinstance(images, Result):
-            tries = ({**t, "image": t["image"] + self.images} for t in images.notes[TRIES])
+            first = self.images + place
+            tries = ({**t, "image": t["image"] + first} for t in images.notes[TRIES])
             self.notes.setdefault(TRIES, []).extend(tries)
         return images
 
@@ -363,12 +466,14 @@ class _Walker:
     def _in_turn(
         self, requests: Sequence[ImageRequest], label: str, earlier: Sequence[Image]
     ) -> Walk[tuple[Image, ...]]:
-        assert self.system.render is not None
         drawn = list[Image]()
         for request in requests:
-            seen = (*earlier, *drawn)[-self.system.input_images :]
-            made = yield from self._draw([replace(request, context=seen)], label)
-            image = self._values(made, self.system.render)
+            before = (*earlier, *drawn)
+            number = min(self.system.input_images, len(before))
+            seen = before[len(before) - number :]
+            last = before[-1] if before else None
+            asked = replace(request, context=seen)
+            image = yield from self._reviewed([asked], label, len(drawn), last)
             if not isinstance(image, Result):
                 return image
             drawn += image.value

@@ -7,13 +7,24 @@ three times. Unlike there, the last image is judged too, and the best is kept, n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from plait.generators.base import Failure, Job, Outcome, Result, StageInput, StageSpec, Walk
+from plait.generators.base import (
+    Failure,
+    Job,
+    Outcome,
+    Result,
+    Skip,
+    StageInput,
+    StageSpec,
+    Walk,
+    add_usage,
+)
 from plait.generators.document import (
     Candidate,
     Document,
@@ -92,7 +103,7 @@ class Try:
 
     request: ImageRequest
     drawn: Outcome[Image]
-    look: Outcome[Any] | None = None
+    looks: list[Outcome[Any]] = field(default_factory=list)
     """What the critic's stage gave."""
     verdict: Verdict = field(default_factory=Verdict)
 
@@ -103,6 +114,10 @@ class Try:
 
     def notes(self, image: int, number: int, kept: bool) -> dict[str, Any]:
         """Return it as plain data, with what the records of both stages say they used."""
+        used = [getattr(look, "usage", {}) for look in self.looks]
+        looking = dict(used[0]) if used else {}
+        for usage in used[1:]:
+            add_usage(looking, usage)
         about = {
             "image": image,
             "try": number,
@@ -112,18 +127,147 @@ class Try:
             "reason": self.verdict.reason or getattr(self.drawn, "reason", ""),
             "kept": kept,
             "drawing": dict(getattr(self.drawn, "usage", {})),
-            "looking": dict(getattr(self.look, "usage", {})),
+            "looking": looking,
         }
         return {name: value for name, value in about.items() if value not in ("", {})}
 
 
-@dataclass(frozen=True)
-class CriticReview:
+class RedrawingReview(ABC):
     """Has images judged, and drawn again while the critic finds them wanting.
 
-    All images of a draft are judged at once, and all that are below the threshold are drawn
-    again at once. Of an image's tries the one with the best verdict is kept, the earliest
-    of equals. Without a verdict an image is kept and not drawn again.
+    All images are judged at once, and all that fall short are drawn again at once.
+    """
+
+    @property
+    @abstractmethod
+    def tries(self) -> int:
+        """Most images drawn in one place."""
+
+    @property
+    def asks(self) -> int:
+        """How often the critic is asked about one image, at most."""
+        return 1
+
+    @property
+    def looks(self) -> int:
+        """How often the critic is asked about one place, at most."""
+        return self.tries * self.asks
+
+    def of_answer(self) -> Self:
+        """Return the review of one answer."""
+        return self
+
+    def walk(
+        self,
+        draw: Callable[[Sequence[ImageRequest]], DrawingWalk],
+        critic: StageSpec,
+        requests: Sequence[ImageRequest],
+        drawn: Sequence[Outcome[Image]],
+        label: str,
+        before: Image | None = None,
+    ) -> Walk[tuple[Image, ...]]:
+        """Walk from the images `drawn` for `requests` to those that are kept.
+
+        `draw` walks to one outcome for each request; `before` is the image before them,
+        where there is one. A failure that would be tried again is the walk's own; any other
+        ends the tries of its image.
+        """
+        places = [[Try(*pair)] for pair in zip(requests, drawn, strict=True)]
+        waiting = places
+        while waiting:
+            failure = yield from self._judge(waiting, critic, label, before)
+            if failure is not None:
+                return failure
+            waiting = [tries for tries in waiting if self._falls_short(tries)]
+            again = [self._again(tries) for tries in waiting]
+            drawings = (yield from draw(again)) if again else []
+            if lost := self._lost_drawing(drawings):
+                return lost
+            for tries, request, outcome in zip(waiting, again, drawings, strict=True):
+                tries.append(Try(request, outcome))
+            waiting = [tries for tries in waiting if tries[-1].image]
+        kept = [self._kept(tries) for tries in places]
+        notes = []
+        for image, (tries, best) in enumerate(zip(places, kept, strict=True), start=1):
+            for number, tried in enumerate(tries, start=1):
+                notes.append(tried.notes(image, number, tried is best))
+        images = tuple(best.image for best in kept if best.image)
+        return Result(images, notes={TRIES: notes})
+
+    def _judge(
+        self,
+        places: Sequence[list[Try]],
+        critic: StageSpec,
+        label: str,
+        before: Image | None,
+    ) -> Generator[list[Job], list[Outcome[Any]], Failure | None]:
+        """Walk to a verdict on the last try of each place, or to the walk's failure."""
+        waiting = [tries for tries in places if self._is_judged(tries)]
+        for ask in range(self.asks):
+            if not waiting:
+                break
+            jobs = []
+            for tries in waiting:
+                question = self._question(tries, critic.seeded, before, ask)
+                jobs.append(Job(critic, question, label))
+            outcomes = yield jobs
+            if lost := self._lost_look(outcomes):
+                return lost
+            for tries, outcome in zip(waiting, outcomes, strict=True):
+                tries[-1].looks.append(outcome)
+                tries[-1].verdict = self._verdict(outcome)
+            waiting = [tries for tries in waiting if tries[-1].verdict.value is None]
+        for tries in waiting:
+            if failure := self._settle(tries):
+                return failure
+        return None
+
+    def _is_judged(self, tries: Sequence[Try]) -> bool:
+        """Return whether the critic looks at the last try of a place."""
+        return True
+
+    @abstractmethod
+    def _question(
+        self, tries: Sequence[Try], seeded: bool, before: Image | None, ask: int
+    ) -> StageInput:
+        """Return what the critic is asked about the last try; `ask` counts from 0."""
+
+    @abstractmethod
+    def _verdict(self, outcome: Outcome[Any]) -> Verdict:
+        """Return what the critic says; without a value where it cannot be told."""
+
+    def _settle(self, tries: Sequence[Try]) -> Failure | None:
+        """Give the last try a verdict where none could be told; or return a failure."""
+        return None
+
+    @abstractmethod
+    def _falls_short(self, tries: Sequence[Try]) -> bool:
+        """Return whether a place is drawn again."""
+
+    @abstractmethod
+    def _again(self, tries: Sequence[Try]) -> ImageRequest:
+        """Return what is drawn next."""
+
+    @abstractmethod
+    def _kept(self, tries: Sequence[Try]) -> Try:
+        """Return the try that stays."""
+
+    def _lost_drawing(self, drawings: Sequence[Outcome[Any]]) -> Skip | Failure | None:
+        """Return what of the images drawn again ends the walk."""
+        return open_failure(drawings)
+
+    def _lost_look(self, outcomes: Sequence[Outcome[Any]]) -> Failure | None:
+        """Return what of the critic's outcomes ends the walk."""
+        return open_failure(outcomes)
+
+
+@dataclass(frozen=True)
+class CriticReview(RedrawingReview):
+    """The review of the protocol `critic`.
+
+    An image is drawn again where its verdict is below the threshold. Of an image's tries
+    the one with the best verdict is kept, the earliest of equals. Without a verdict an
+    image is kept and not drawn again.
     """
 
     settings: CriticSettings
@@ -134,46 +278,9 @@ class CriticReview:
         """Most images drawn in one place."""
         return self.settings.tries
 
-    def walk(
-        self,
-        draw: Callable[[Sequence[ImageRequest]], DrawingWalk],
-        critic: StageSpec,
-        requests: Sequence[ImageRequest],
-        drawn: Sequence[Outcome[Image]],
-        label: str,
-    ) -> Walk[tuple[Image, ...]]:
-        """Walk from the images `drawn` for `requests` to those that are kept.
-
-        `draw` walks to one outcome for each request. A failure that would be tried again is
-        the walk's own; any other ends the tries of its image.
-        """
-        places = [[Try(*pair)] for pair in zip(requests, drawn, strict=True)]
-        waiting = places
-        while waiting:
-            asked = [self._question(tries, critic.seeded) for tries in waiting]
-            outcomes = yield [Job(critic, one, label) for one in asked]
-            if open_ := _open(outcomes):
-                return open_
-            for tries, outcome in zip(waiting, outcomes, strict=True):
-                tries[-1].look = outcome
-                tries[-1].verdict = self._verdict(outcome)
-            waiting = [tries for tries in waiting if self._falls_short(tries)]
-            again = [self._again(tries) for tries in waiting]
-            drawings = (yield from draw(again)) if again else []
-            if open_ := _open(drawings):
-                return open_
-            for tries, request, outcome in zip(waiting, again, drawings, strict=True):
-                tries.append(Try(request, outcome))
-            waiting = [tries for tries in waiting if tries[-1].image]
-        kept = [max(tries, key=_rank) for tries in places]
-        notes = []
-        for image, (tries, best) in enumerate(zip(places, kept, strict=True), start=1):
-            for number, tried in enumerate(tries, start=1):
-                notes.append(tried.notes(image, number, tried is best))
-        images = tuple(best.image for best in kept if best.image)
-        return Result(images, notes={TRIES: notes})
-
-    def _question(self, tries: Sequence[Try], seeded: bool) -> StageInput:
+    def _question(
+        self, tries: Sequence[Try], seeded: bool, before: Image | None, ask: int
+    ) -> StageInput:
         """Return what the critic is asked about the last of an image's tries.
 
         The image is to show what the first prompt asked for, however later ones word it.
@@ -215,8 +322,12 @@ class CriticReview:
             seed=derived_seed(first.seed or 0, "", 0, len(tries)),
         )
 
+    def _kept(self, tries: Sequence[Try]) -> Try:
+        return max(tries, key=_rank)
 
-def _open(outcomes: Sequence[Outcome[Any]]) -> Failure | None:
+
+def open_failure(outcomes: Sequence[Outcome[Any]]) -> Failure | None:
+    """Return the first failure that would be tried again."""
     failures = (o for o in outcomes if isinstance(o, Failure))
     return next((f for f in failures if not f.fault.final), None)
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 from pydantic import Field
 
 from plait.generators.base import Kind, StageSpec, Weights
-from plait.generators.catalogue import Named, by_name
+from plait.generators.catalogue import Named, by_name, planners
 from plait.generators.diffusion.designs import DESIGNS, PUBLISHED
 from plait.generators.diffusion.settings import TINY_SIDE, DiffusionSettings, refuse_unsized
 from plait.generators.facts import NO_FACTS, ModelFacts
@@ -177,7 +177,8 @@ def facts_of(model: str) -> ModelFacts:
     for kind in (Named.NATIVE, Named.T2I, Named.LVLM, Named.SERVED):
         if (entry := by_name(kind).get(model)) is not None:
             return entry.facts
-    return NO_FACTS
+    planner = planners().get(model)
+    return NO_FACTS if planner is None else planner.facts
 
 
 @cache

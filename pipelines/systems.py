@@ -15,12 +15,14 @@ from plait.generators.catalogue import (
     find,
     has_prefix,
     is_custom,
+    planners,
     prefix_of,
     valid_names,
 )
 from plait.generators.custom import custom_spec, custom_system
 from plait.generators.diffusion.inputs import seeing_models, unseen
 from plait.generators.errors import UsageError
+from plait.generators.extras import import_extra
 from plait.generators.mini.resolve import as_mini, mini_settings, refuse_mini_only
 from plait.generators.mini.table import MINI, is_mini_only
 from plait.generators.names import unknown, with_overrides
@@ -49,6 +51,14 @@ from plait.pipelines.presets import TextToImageSettings, preset, prior_of
 from plait.pipelines.servers.engines import engine_spec
 from plait.pipelines.servers.settings import EngineModelSettings, ServerTable
 from plait.pipelines.servers.start import with_server
+from plait.pipelines.thinker import (
+    OWN_WORDING,
+    StepReview,
+    ThinkerPlanner,
+    ThinkerSettings,
+    ThinkerWording,
+    read_wording,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,6 +143,8 @@ def resolve(name: str, models: Models) -> System:
     if is_given(name):
         return custom_system(name, models.weights, models.of(name))
     parts = parts_of(name)
+    if parts.lvlm in planners():
+        return _resolve_planned(name, parts, models)
     if is_native(parts.lvlm) and parts.t2i is None:
         return _native(parts, models)
     if find(parts.lvlm, Named.SERVED) is not None:
@@ -282,6 +294,120 @@ def _resolve_composed(name: str, parts: SystemName, models: Models) -> System:
     return system
 
 
+def planned_stages(name: str, models: Models) -> tuple[StageSpec, ...]:
+    """Return the stages of `PLANNER+T2I`, also where its prompts are not at hand."""
+    parts = parts_of(name)
+    settings = _planner_settings(parts.lvlm, models)
+    drawing = _drawing_in_turn(_t2i_of_planner(name, parts), settings, models)
+    asked = [chat_spec(model, models) for model in (settings.planner, settings.critic)]
+    stages = (asked[0], drawing.prior, drawing.render, asked[1])
+    return tuple(stage for stage in stages if stage is not None)
+
+
+def _resolve_planned(name: str, parts: SystemName, models: Models) -> System:
+    """Return a planner and a critic over a T2I model.
+
+    UsageError without a T2I model, with a protocol, and for published weights without
+    their prompts.
+    """
+    t2i = _t2i_of_planner(name, parts)
+    settings = _planner_settings(parts.lvlm, models)
+    wording = _wording(parts.lvlm, settings, models)
+    official = settings.mode == "official"
+    loads = import_extra("json_repair", "official mode").loads if official else None
+    draft = chat_spec(settings.planner, models)
+    critic = chat_spec(settings.critic, models)
+    # A stage that reads no seed would give the same reply again.
+    planner = ThinkerPlanner(
+        wording=wording,
+        attempts=settings.attempts if draft.seeded else 1,
+        max_steps=settings.max_steps,
+        loads=loads,
+        official=official,
+    )
+    review = StepReview(
+        wording=wording.critic,
+        most_tries=settings.tries,
+        attempts=settings.attempts if critic.seeded else 1,
+        loads=loads,
+        official=official,
+    )
+    drawing = _drawing_in_turn(t2i, settings, models)
+    system = System(
+        name=name,
+        draft=draft,
+        critic=critic,
+        review=review,
+        planner=planner,
+        variant="plain",
+        max_images=settings.max_steps,
+        input_images=drawing.input_images,
+        in_turn=True,
+        lvlm=parts.lvlm,
+        t2i=t2i,
+    )
+    return _with_drawing(system, drawing.render, drawing.prior)
+
+
+def _t2i_of_planner(name: str, parts: SystemName) -> str:
+    if parts.protocol is not None:
+        raise UsageError(
+            f"system {name!r}: {parts.lvlm!r} plans its answers; it takes no protocol"
+        )
+    if parts.t2i is None:
+        raise UsageError(
+            f"system {name!r} plans and judges; name what draws, as in "
+            f"'{parts.lvlm}+flux2-klein'"
+        )
+    return parts.t2i
+
+
+def _planner_settings(name: str, models: Models) -> ThinkerSettings:
+    usual: ThinkerSettings = planners()[name].make()
+    return with_overrides(usual, models.of(name), f"models.{name}")
+
+
+def _wording(name: str, settings: ThinkerSettings, models: Models) -> ThinkerWording:
+    if settings.released is not None:
+        return read_wording(settings.released)
+    needed = settings.prompts is None and models.weights == "pretrained"
+    if needed or settings.mode == "official":
+        raise UsageError(
+            f"{name!r} is asked by the prompts of its authors: give your copy of their "
+            "UEval/system.py, or the checkout that holds it, as "
+            f"models.{name}.prompts=official:PATH; 'plait' is our wording, for other "
+            "models in corrected mode"
+        )
+    return OWN_WORDING
+
+
+class _DrawingInTurn(NamedTuple):
+    """The stages of a T2I model whose images are drawn one after another."""
+
+    render: StageSpec
+    prior: StageSpec | None
+    input_images: int
+    """From how many images each is drawn: none where the model draws from text alone."""
+
+
+def _drawing_in_turn(t2i: str, settings: ThinkerSettings, models: Models) -> _DrawingInTurn:
+    """Return how a T2I model draws step after step; UsageError for an unknown one.
+
+    Also in official mode for one that draws from text alone.
+    """
+    _refuse_unknown_protocol(t2i, models)
+    try:
+        return _DrawingInTurn(*_seeing(t2i, EDITING, models))
+    except _BlindModelError:
+        if settings.mode == "official":
+            raise
+    return _DrawingInTurn(*t2i_stages(t2i, models), 0)
+
+
+class _BlindModelError(UsageError):
+    """A T2I model draws from text alone."""
+
+
 def _with_drawing(system: System, render: StageSpec, prior: StageSpec | None) -> System:
     kept = prior is not None
     return replace(system, render=render, condition=prior, keeps_prompt=kept)
@@ -311,7 +437,7 @@ def _seeing(t2i: str, rule: str, models: Models) -> tuple[StageSpec, StageSpec |
     if settings is None:
         return *t2i_stages(t2i, models), 1
     if not isinstance(settings, TextToImageSettings) or own.get("engine"):
-        raise UsageError(
+        raise _BlindModelError(
             f"{t2i!r} is asked by a server, which is given no images; {rule!r} draws "
             f"with {seeing_models()}"
         )
@@ -320,7 +446,8 @@ def _seeing(t2i: str, rule: str, models: Models) -> tuple[StageSpec, StageSpec |
     images = own["input_images"]
     known = kind is not None and isinstance(images, int)
     if known and (reason := unseen(str(kind), images)):
-        raise UsageError(f"{t2i!r}: {reason}")
+        blind = unseen(str(kind), 1) is not None
+        raise (_BlindModelError if blind else UsageError)(f"{t2i!r}: {reason}")
     models = replace(models, overrides={**models.overrides, t2i: own})
     return *t2i_stages(t2i, models), images
 

@@ -42,7 +42,7 @@ from plait.generators.loading.strict import (
     rename,
 )
 from plait.generators.overflow import SCORES, no_numbers
-from plait.scorers.judging.sources import read_published
+from plait.generators.released import read_published
 from plait.scorers.preferences import Hpsv3Settings
 
 REWARD = "<|Reward|>"

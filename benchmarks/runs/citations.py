@@ -16,7 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from plait.benchmarks.results.files.reading import RunResults
-from plait.generators.catalogue import SYSTEMS, Named, by_name, has_prefix, is_custom
+from plait.generators.catalogue import (
+    SYSTEMS,
+    Named,
+    by_name,
+    has_prefix,
+    is_custom,
+    planners,
+)
 from plait.generators.visible import visible
 from plait.pipelines.systems import parts_of
 
@@ -86,6 +93,8 @@ def _citations(results: RunResults) -> Iterator[Citation]:
         parts = parts_of(_name_without_settings(results, system.name))
         for model in parts.models:
             yield of_model(model)
+        if parts.lvlm in planners():
+            continue
         if parts.t2i is not None or parts.protocol is not None:
             protocol = (parts.protocol or _DEFAULT_PROTOCOL).partition("=")[0]
             yield _look_up("protocols", protocol)

@@ -36,6 +36,7 @@ from plait.generators.errors import UsageError
 from plait.generators.keys import digest
 from plait.generators.names import validate
 from plait.generators.packs import PackPath
+from plait.generators.released import OFFICIAL as RELEASED_TEXTS
 from plait.generators.secrets import know, without_known_keys
 from plait.pipelines.critic import CriticSettings
 from plait.pipelines.servers.settings import ServerTable
@@ -285,23 +286,32 @@ class RunConfig(_Section):
 
     @property
     def rubrics(self) -> set[RubricSource]:
-        """All rubrics in the config: of all judges, and of single models."""
-        own = (settings.get("rubric") for settings in self.models.values())
-        named = (self.rubric, *own)
-        return {parse_rubric(rubric) for rubric in named if isinstance(rubric, str)}
+        """All rubrics and prompts in the config: of all judges, and of single models."""
+        named = [self.rubric]
+        for models in (self.models, *(v.models for v in self.variants.values())):
+            for settings in models.values():
+                named += [settings[key] for key in _wordings_in(settings)]
+        return {parse_rubric(rubric) for rubric in named if rubric is not None}
 
     def with_rubrics(self, change: Callable[[RubricSource], object]) -> "RunConfig":
-        """The config with every rubric changed; UsageError for one that is not valid."""
+        """The config with every rubric and prompts changed; UsageError for invalid ones."""
 
         def change_rubric(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-            rubric = settings.get("rubric")
-            if not isinstance(rubric, str):
-                return settings
-            return {**settings, "rubric": str(change(parse_rubric(rubric)))}
+            changed = {}
+            for key in _wordings_in(settings):
+                changed[key] = str(change(parse_rubric(settings[key])))
+            return {**settings, **changed}
 
-        models = {name: change_rubric(own) for name, own in self.models.items()}
+        def change_all(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+            return {name: change_rubric(own) for name, own in models.items()}
+
+        variants = {}
+        for name, variant in self.variants.items():
+            own_models = {"models": change_all(variant.models)}
+            variants[name] = variant.model_copy(update=own_models)
+        named = {"models": change_all(self.models), "variants": variants}
         own = change_rubric({"rubric": self.rubric})
-        return self.model_copy(update={"models": models, **own})
+        return self.model_copy(update={**named, **own})
 
     @property
     def digest(self) -> str:
@@ -328,6 +338,18 @@ class RunConfig(_Section):
         place = place.removeprefix("hf:").removeprefix(OFFICIAL).partition("@")[0]
         name = Path(place).name.replace(":", "-") or "run"
         return (Path("runs") / f"{name}-{self.digest}").resolve()
+
+
+def _wordings_in(settings: Mapping[str, Any]) -> list[str]:
+    """Return the keys of a model's settings that name a file of texts, as rubrics do."""
+    keys = []
+    rubric = settings.get("rubric")
+    prompts = settings.get("prompts")
+    if isinstance(rubric, str):
+        keys.append("rubric")
+    if isinstance(prompts, str) and prompts.startswith(RELEASED_TEXTS):
+        keys.append("prompts")
+    return keys
 
 
 OF_JUDGES = ("mode", "rubric", "baseline")

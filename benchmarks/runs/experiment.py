@@ -59,7 +59,7 @@ from plait.cluster.run import MANIFEST, RUN_DIGEST, executor_of
 from plait.cluster.store import Store
 from plait.generators.base import Kind, StageSpec
 from plait.generators.buckets import AnyPath, matching
-from plait.generators.catalogue import Named, by_name, is_custom
+from plait.generators.catalogue import Named, by_name, is_custom, planners
 from plait.generators.checkpoints import pinning
 from plait.generators.custom import custom_spec
 from plait.generators.document import Malformed, Query
@@ -589,7 +589,7 @@ def refuse_settings_of_nothing(config: RunConfig) -> None:
     varied = [variant.system for variant in config.variants.values()]
     parts = models_named((*config.systems, *varied, *config.scorers))
     kinds = (Named.NATIVE, Named.SERVED, Named.LVLM, Named.T2I, Named.SCORER)
-    valid = parts.union(*map(by_name, kinds))
+    valid = parts.union(planners(), *map(by_name, kinds))
     settled = [*config.models]
     for variant in config.variants.values():
         settled += variant.models

@@ -32,6 +32,8 @@ PUBLISHED: Mapping[str, str] = {
     "llava-hf/llava-v1.6-34b-hf": "llava-1.6-34b",
     # Its reader is a Qwen3-VL (transformers, modular_cosmos3_omni.py), of the 8B's size.
     "nvidia/Cosmos3-Nano": "cosmos3-nano",
+    "InterleaveThinker/InterleaveThinker-Planner-8B": "qwen3-vl-8b",
+    "InterleaveThinker/InterleaveThinker-Critic-8B": "qwen3-vl-8b",
 }
 """Hub id -> what is stored of the checkpoint."""
 

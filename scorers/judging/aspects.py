@@ -42,13 +42,14 @@ from plait.generators.document import (
     Turn,
 )
 from plait.generators.errors import MissingInput, UsageError
+from plait.generators.released import file_in
 from plait.generators.replies import as_number, json_object, statements_of, under
 from plait.scorers.base import UNBOUNDED, ReleasedSummary
 from plait.scorers.judging.judge import Question, QuestionsJudge, Readings
 from plait.scorers.judging.pages import Pages
 from plait.scorers.judging.replies import Unreadable, no_object, object_schema
 from plait.scorers.judging.rubrics import ASPECT_TOP, ASPECTS, RELEASED, WORDING
-from plait.scorers.judging.sources import Mode, file_in
+from plait.scorers.judging.sources import Mode
 from plait.scorers.parts import PartScale, PartTable
 
 PREFIX = "aspects:"

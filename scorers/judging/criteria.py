@@ -18,13 +18,13 @@ from plait.generators.base import NotApplicable, Outcome, Result, Unread, Walk
 from plait.generators.buckets import AnyPath
 from plait.generators.content import fill
 from plait.generators.document import Content, Document, Query, Score, Text, Turn
+from plait.generators.released import read_published
 from plait.generators.replies import as_bool, is_unsure
 from plait.scorers.base import NoScore
 from plait.scorers.judging.judge import Question, QuestionsJudge, Readings
 from plait.scorers.judging.pages import Pages
 from plait.scorers.judging.replies import Unreadable, object_schema, read_key
 from plait.scorers.judging.rubrics import RELEASED, WORDING
-from plait.scorers.judging.sources import read_published
 from plait.scorers.parts import PartScale, PartTable
 
 PREFIX = "criteria:"

@@ -45,13 +45,14 @@ from plait.generators.document import (
     Text,
     Turn,
 )
+from plait.generators.released import read_published
 from plait.generators.replies import as_number, bare, statements_of
 from plait.scorers.base import UNBOUNDED, NoScore, ReleasedSummary
 from plait.scorers.editing import Edit, edit_of, without_original
 from plait.scorers.judging.judge import Question, QuestionsJudge, Readings
 from plait.scorers.judging.replies import Unreadable, no_object, object_schema, repr_of
 from plait.scorers.judging.rubrics import RELEASED, WORDING
-from plait.scorers.judging.sources import Mode, read_published
+from plait.scorers.judging.sources import Mode
 from plait.scorers.parts import PartScale, PartTable
 
 PREFIX = "gedit:"

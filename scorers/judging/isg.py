@@ -19,13 +19,14 @@ from typing import Any, Literal
 from plait.generators.base import NotApplicable, Outcome, Result, Unread, Unscored, Walk
 from plait.generators.buckets import AnyPath
 from plait.generators.document import Content, Document, Image, Query, Score, Text
+from plait.generators.released import read_published
 from plait.generators.replies import as_bool, as_number, statements_of
 from plait.scorers.base import UNBOUNDED, NoScore
 from plait.scorers.judging.judge import Question, QuestionsJudge, Readings
 from plait.scorers.judging.pages import Pages
 from plait.scorers.judging.replies import Unreadable, object_schema, read_key
 from plait.scorers.judging.rubrics import RELEASED, WORDING
-from plait.scorers.judging.sources import Mode, read_published
+from plait.scorers.judging.sources import Mode
 from plait.scorers.parts import PartScale, PartTable
 
 Level = Literal["block", "image", "holistic"]

@@ -17,6 +17,7 @@ from plait.generators.base import NotApplicable, Unscored
 from plait.generators.buckets import AnyPath
 from plait.generators.content import fill, join_texts
 from plait.generators.document import Content, Document, Image, Query, Text
+from plait.generators.released import read_published
 from plait.scorers.judging.pages import Pages
 from plait.scorers.judging.replies import (
     RubricQuestion,
@@ -25,7 +26,6 @@ from plait.scorers.judging.replies import (
     read_reply,
 )
 from plait.scorers.judging.rubrics import RELEASED, RUBRIC, TOP, Rubric, kind_of
-from plait.scorers.judging.sources import read_published
 
 MOST_IMAGES = 4
 """Queries with more images are dropped (dataset.py, `len(images) <= 4`)."""

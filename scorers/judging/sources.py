@@ -10,16 +10,14 @@ Nothing of a released file is executed, and only the exact released texts are ac
 
 from __future__ import annotations
 
-import ast
-import hashlib
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from plait.generators.buckets import AnyPath, any_path
-from plait.generators.errors import MissingInput, UsageError
+from plait.generators.errors import UsageError
 from plait.generators.files import write_whole
 from plait.generators.names import unknown
+from plait.generators.released import OFFICIAL, file_in
 from plait.scorers.judging.rubric_file import RubricText
 from plait.scorers.judging.rubrics import RELEASED
 
@@ -31,8 +29,6 @@ DEFAULT_MODE: Mode = "corrected"
 PLAIT = "plait"
 FORMER = "own"
 """What `PLAIT` was called: configs and manifests say so, and it names in digests."""
-OFFICIAL = "official:"
-"""Prefix of a rubric before the path of a released program's prompts."""
 PROMPTS = "prompts.py"
 """MMIE's file of prompts."""
 INSIDE = (
@@ -50,12 +46,17 @@ INSIDE = (
     "Benchmark/Basic/prompts.json",
     "prompts.json",
     "judge_prompt.json",
+    "UEval/system.py",
 )
 """Where a checkout of MMIE, UEval, ISG-Bench, OpenING (for its scores; of its arena name
 the file), Creation-MMBench, MLLM-Bench, ProBench, MMRB2, SpecV, GEdit-Bench or ImgEdit
-holds the text of its judge; of the last two a folder inside it does, too."""
+holds the text of its judge (of the last two a folder inside it does, too), and one of
+InterleaveThinker those of its planner and critic."""
 SPECV_PROMPT = "eval_prompt.txt"
 """SpecV's files of prompts, each in the folder of its track."""
+
+_PLANNERS = "system.py"
+"""InterleaveThinker's file of prompts."""
 
 USERS = ".toml"
 """The ending of the file of a user's own rubric."""
@@ -170,6 +171,8 @@ def _files_to_keep(file: AnyPath) -> dict[str, AnyPath]:
 
     `file` itself is the first. SpecV has a file for each track, in folders side by side.
     """
+    if file.name == _PLANNERS:
+        return {f"{KEPT}/interleavethinker/{file.name}": file}
     if file.name != SPECV_PROMPT:
         return {file.name: file}
     own = file.parent.name
@@ -224,56 +227,3 @@ def parse_mode(text: str | None) -> Mode:
     if text not in named:
         raise unknown("mode", str(text), MODES)
     return named[text]
-
-
-def file_in(path: AnyPath, inside: str) -> AnyPath:
-    """Return `path`, or where it is a folder the file `inside` it."""
-    path = path.expanduser()
-    return path / inside if path.is_dir() else path
-
-
-def read_published(file: AnyPath, digests: Mapping[str, str]) -> dict[str, str]:
-    """Return the texts of a Python file that have these SHA-256 `digests`, by name.
-
-    A text is a string literal, or several and names of such joined by `+`. Raises
-    UsageError where the file cannot be read, is not Python, or lacks a text.
-    """
-    try:
-        module = ast.parse(file.read_text("utf-8"))
-    except (OSError, SyntaxError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or f"it is not Python: {error}"
-        kind = MissingInput if isinstance(error, OSError) else UsageError
-        raise kind(
-            f"official prompts {str(file)!r}: {reason}; give the file of the released "
-            "program, or the checkout that holds it"
-        ) from None
-    found = {text: text.encode("utf-8", "surrogatepass") for text in _texts(module)}
-    texts = {hashlib.sha256(data).hexdigest(): text for text, data in found.items()}
-    if missing := [name for name, digest in digests.items() if digest not in texts]:
-        named = ", ".join(f"{name!r} (sha256 {digests[name][:12]}...)" for name in missing)
-        raise UsageError(f"{file} does not hold the published prompts {named}")
-    return {name: texts[digest] for name, digest in digests.items()}
-
-
-def _texts(module: ast.Module) -> Iterator[str]:
-    named: dict[str, str] = {}
-    for statement in module.body:
-        if isinstance(statement, ast.Assign) and (text := _text(statement.value, named)):
-            names = (t.id for t in statement.targets if isinstance(t, ast.Name))
-            named |= dict.fromkeys(names, text)
-    for node in ast.walk(module):
-        if isinstance(node, ast.expr) and (text := _text(node, named)):
-            yield text
-
-
-def _text(node: ast.expr, named: Mapping[str, str]) -> str | None:
-    """The value of a string expression of constants, names and `+`; None for any other."""
-    if isinstance(node, ast.Constant):
-        return node.value if isinstance(node.value, str) else None
-    if isinstance(node, ast.Name):
-        return named.get(node.id)
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        left = _text(node.left, named)
-        right = _text(node.right, named)
-        return None if left is None or right is None else left + right
-    return None

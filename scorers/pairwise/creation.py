@@ -17,7 +17,8 @@ from typing import NamedTuple
 from plait.generators.buckets import AnyPath
 from plait.generators.content import fill, join_texts
 from plait.generators.document import Document, Query, Turn
-from plait.scorers.judging.sources import Mode, file_in, read_published
+from plait.generators.released import file_in, read_published
+from plait.scorers.judging.sources import Mode
 from plait.scorers.pairwise.games import (
     Aspect,
     Game,

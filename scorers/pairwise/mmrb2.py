@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 
 from plait.generators.document import Document, Query, Text, Turn
 from plait.generators.extras import import_extra
-from plait.scorers.judging.sources import Mode, file_in, read_published
+from plait.generators.released import file_in, read_published
+from plait.scorers.judging.sources import Mode
 from plait.scorers.pairwise.games import (
     Aspect,
     Game,

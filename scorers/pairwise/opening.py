@@ -17,8 +17,9 @@ from plait.generators.base import Result
 from plait.generators.buckets import AnyPath
 from plait.generators.document import Document, Query, Text, Turn
 from plait.generators.keys import digest
+from plait.generators.released import file_in, read_published
 from plait.scorers.judging.aspects import section
-from plait.scorers.judging.sources import Mode, file_in, read_published
+from plait.scorers.judging.sources import Mode
 from plait.scorers.pairwise.games import (
     Aspect,
     Game,

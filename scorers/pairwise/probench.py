@@ -28,6 +28,7 @@ from plait.generators.buckets import AnyPath
 from plait.generators.content import fill, join_texts
 from plait.generators.document import Content, Document, Image, Query, Text, Turn
 from plait.generators.errors import UsageError
+from plait.generators.released import file_in, read_published
 from plait.scorers.features import (
     NAMES,
     PUBLISHED,
@@ -38,7 +39,7 @@ from plait.scorers.features import (
     style,
     words,
 )
-from plait.scorers.judging.sources import Mode, file_in, read_published
+from plait.scorers.judging.sources import Mode
 from plait.scorers.pairwise.games import (
     Aspect,
     Game,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from plait.generators.catalogue import SYSTEMS, Entry, Named, by_name, entries
+from plait.generators.catalogue import SYSTEMS, Entry, Named, by_name, entries, planners
 
 Offer = tuple[str, str]
 """A word and its help."""
@@ -55,7 +55,9 @@ def pinned(incomplete: str) -> list[Offer]:
 
 
 def _lvlms() -> Iterator[Offer]:
-    return _words(entries(Named.LVLM))
+    yield from _words(entries(Named.LVLM))
+    for name, entry in planners().items():
+        yield name, entry.help
 
 
 def _words(offered: Iterable[Entry], before: str = "") -> Iterator[Offer]:

@@ -23,7 +23,16 @@ from plait.benchmarks.tasks.answers import FORMATS
 from plait.benchmarks.tasks.controls import CONTROLS, is_control
 from plait.benchmarks.tasks.published import is_published
 from plait.generators.base import StageSpec
-from plait.generators.catalogue import CUSTOM, SYSTEMS, Entry, Named, by_name, entries, find
+from plait.generators.catalogue import (
+    CUSTOM,
+    SYSTEMS,
+    Entry,
+    Named,
+    by_name,
+    entries,
+    find,
+    planners,
+)
 from plait.generators.checkpoints import (
     UnavailableWeights,
     first_line,
@@ -44,6 +53,7 @@ from plait.pipelines.systems import (
     is_t2i,
     lvlm_spec,
     parts_of,
+    planned_stages,
     resolve,
     t2i_stages,
 )
@@ -161,7 +171,7 @@ def _other_systems() -> ResultTable:
 
 def _places() -> list[str]:
     """Return where models were compared with other programs, one program a line."""
-    declared = entries(Named.NATIVE, Named.LVLM, Named.T2I)
+    declared = entries(Named.NATIVE, Named.LVLM, Named.T2I, Named.COMPOSITION)
     files: dict[str, list[str]] = {}
     compared_with = (entry.facts.compared for entry in declared)
     for compared in dict.fromkeys(filter(None, compared_with)):
@@ -331,6 +341,8 @@ def _stages(name: str) -> tuple[StageSpec, ...]:
     if is_t2i(name):
         return tuple(stage for stage in t2i_stages(name, models) if stage is not None)
     parts = parts_of(name)
+    if parts.lvlm in planners():
+        return planned_stages(name, models)
     if is_native(name) or parts.t2i is not None or parts.protocol is not None:
         return resolve(name, models).stages
     if is_lvlm(name):

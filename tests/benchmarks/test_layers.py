@@ -63,6 +63,7 @@ SEEN_BY_SCORERS = {
     "names",
     "overflow",
     "own_code",
+    "released",
     "replies",
     "settings",
     "extras",

@@ -34,9 +34,17 @@ import plait.cli
 from plait.benchmarks.runs.config import RunConfig, load_config
 from plait.benchmarks.runs.experiment import models_of, scorer_named, with_variant
 from plait.benchmarks.tasks.task_set import load
-from plait.generators.catalogue import Named, by_name, is_custom
+from plait.generators.catalogue import Named, by_name, is_custom, planners
 from plait.generators.errors import PlaitError, UsageError
-from plait.pipelines.systems import Models, is_lvlm, is_t2i, lvlm_spec, resolve, t2i_stages
+from plait.pipelines.systems import (
+    Models,
+    is_lvlm,
+    is_t2i,
+    lvlm_spec,
+    planned_stages,
+    resolve,
+    t2i_stages,
+)
 from plait.scorers.judging.rubric_file import RubricText
 from plait.scorers.judging.user_rubric import read_user_rubric
 
@@ -113,6 +121,8 @@ def _resolve_model(name: str, models: Models) -> None:
         resolve(name, models)
     elif is_t2i(name):
         assert t2i_stages(name, models)
+    elif name in planners():
+        assert planned_stages(f"{name}+flux2-klein", models)
     elif is_lvlm(name):
         lvlm_spec(name, models)
     else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import io
+import json
 import os
 import signal
 import sys
@@ -120,6 +121,32 @@ class Writer:
         numbers = ("", *map(str, range(1, self.pictures)))
         requests = (ImageRequest(prompt=f"{words}{number}") for number in numbers)
         return Result(Draft((Text(words), *requests)), self.usage)
+
+
+class Thinker:
+    """Plans, and judges what it is shown; by its seed, some of its replies say nothing."""
+
+    kind = "draft"
+    seeded = True
+
+    def __init__(self, steps: int = 2, **_: Any) -> None:
+        self.steps = steps
+
+    def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
+        return [Result(Draft((Text(self._reply(r)),)), {"tokens": 1.0}) for r in inputs]
+
+    def _reply(self, request: Request) -> str:
+        about = f"{request.text[:200]} {request.seed} {len(request.images)}"
+        chance = hashlib.sha256(about.encode()).digest()
+        if chance[0] < 80:
+            return "I cannot say."
+        if len(request.images) == 2:
+            words = {"previous_step_success": chance[1] < 100, "refine_prompt": about[-9:]}
+        else:
+            numbers = range(1, self.steps + 1)
+            steps = [{"prompt": f"p{n}", "auxiliary_text": f"Step {n}."} for n in numbers]
+            words = {"execution_plan": steps}
+        return f"<answer>{json.dumps(words)}</answer>"
 
 
 class Conditioner:

@@ -11,6 +11,7 @@ import pytest
 from boards import stored_board
 from trial import (
     CONDITIONER,
+    LIGHT,
     Measuring,
     Witness,
     answering,
@@ -35,6 +36,7 @@ from plait.generators.base import Job, Kind, Outcome, Result, StageSpec, Walk
 from plait.generators.document import Candidate, Document, Query, Request, Score, Text, Turn
 from plait.generators.system import TRIES, System
 from plait.pipelines.critic import CriticReview, CriticSettings
+from plait.pipelines.thinker import OWN_WORDING, StepReview, ThinkerPlanner
 
 pytestmark = pytest.mark.contract
 
@@ -151,7 +153,31 @@ def bounds_of(plan: Plan, root: Path) -> tuple[list[int], int]:
 
 ONCE = {"rounds": 1, "condition": None}
 ITSELF = {"critic": WRITER, "review": CriticReview(CriticSettings(), "reply")}
+THINKER = StageSpec(
+    name="thinker",
+    kind=Kind.DRAFT,
+    target="stages:Thinker",
+    settings={"steps": 3},
+    seeded=True,
+    placement=LIGHT,
+)
+OTHER_THINKER = replace(THINKER, name="critic", settings={"steps": 4})
+PLANNED = {
+    "draft": THINKER,
+    "critic": OTHER_THINKER,
+    "planner": ThinkerPlanner(OWN_WORDING, attempts=6, max_steps=3),
+    "review": StepReview(OWN_WORDING.critic, most_tries=3, attempts=4),
+    "variant": "plain",
+    "max_images": 3,
+    "in_turn": True,
+    **ONCE,
+}
+ONE_TRY = {"review": StepReview(OWN_WORDING.critic, most_tries=1, attempts=4)}
 SYSTEMS = {
+    "planned": deep(**PLANNED, input_images=1),
+    "planned, drawn from text alone": deep(**PLANNED),
+    "its own planner and critic": deep(**{**PLANNED, "critic": THINKER}),
+    "planned, one try": deep(**{**PLANNED, **ONE_TRY}),
     "plain": deep(**ONCE),
     "conditioned, twice": deep(),
     "thrice": deep(rounds=3, condition=None),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, product
 
+from plait.generators.catalogue import planners
 from plait.generators.system import System
 from plait.pipelines.systems import parts_of
 
@@ -51,7 +52,10 @@ def composition_of(system: System) -> tuple[str | None, str | None, str | None]:
     if not system.lvlm:
         alone = system.t2i and parts_of(system.name).protocol
         return None, system.t2i, alone
-    protocol = parts_of(system.name).protocol or ("mmie" if system.t2i else None)
+    usual = "mmie" if system.t2i else None
+    if system.lvlm in planners():
+        usual = system.lvlm
+    protocol = parts_of(system.name).protocol or usual
     t2i = None if protocol == "text" else system.t2i
     return system.lvlm.removesuffix(f"@{protocol}"), t2i, protocol
 

@@ -131,10 +131,15 @@ class _Expected:
         own = next((s for s in self.plan.systems if s.name == system), None)
         if own is None:
             return _ALL
+        if own.draft is not None and own.attempts > 1 and spec.digest == own.draft.digest:
+            return self._share_of_attempts(own)
         if any(spec.digest in _digests(s.stages[1:]) for s in self.plan.systems):
             if system not in self._images:
                 self._images[system] = self._share_of_images(own)
-            return self._images[system]
+            drawn = self._images[system]
+            if own.critic is not None and spec.digest == own.critic.digest:
+                return drawn._replace(part=drawn.part * _looks_of_a_drawing(own))
+            return drawn
         scorers = [s for s in self.plan.scorers if spec.digest in _digests(s.stages)]
         return self._share_of_scores(spec, own, scorers) if scorers else _ALL
 
@@ -156,6 +161,13 @@ class _Expected:
             return _ALL
         ground = _ground_of_images(system, asking)
         return Share(images / most * redrawn, f"{ground}{again}")
+
+    def _share_of_attempts(self, system: System) -> Share:
+        """Return the share of the plans that may be asked for after an answer's first."""
+        answers = len(self.queries)
+        turns = sum(len(query.openings) for query in self.queries)
+        most = turns * system.attempts - answers
+        return Share((turns - answers) / most, _FIRST_PLAN) if most else _ALL
 
     def _share_of_scores(
         self, spec: StageSpec, system: System, scorers: Sequence[Scorer]
@@ -181,8 +193,15 @@ class _Expected:
 
 
 _JUDGED = "each answer that can be scored, once, with the images expected of it"
+_FIRST_PLAN = "plans that can be read at once"
 _REFERENCES = "as many images as the references hold"
 _HALF = "half of the images that are allowed"
+
+
+def _looks_of_a_drawing(system: System) -> float:
+    """Return how much smaller the critic's share is than that of what is drawn."""
+    assert system.review is not None
+    return system.review.tries / system.review.looks if system.review.looks else 0.0
 
 
 def _digests(stages: Iterable[StageSpec]) -> set[str]:

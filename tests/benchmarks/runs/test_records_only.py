@@ -22,7 +22,7 @@ from plait.benchmarks.runs.records_only import RecordsOnly, is_gone
 from plait.benchmarks.tasks.task_set import TaskError
 from plait.cluster.manifest import write_json
 from plait.generators.errors import MissingInput, PlaitError, UsageError
-from plait.scorers.judging.sources import read_published
+from plait.generators.released import read_published
 
 pytestmark = pytest.mark.contract
 
