@@ -45,10 +45,14 @@ INSIDE = (
     "engine/constant.py",
     "evaluate/generate_judgements/evaluator_apis/llm_judges/evaluation_prompts.py",
     "eval/t2i/eval_prompt.txt",
+    "inference_qwen/UnifiedReward-2.0-inference/point_score_ACS_image_generation.py",
+    "editscore/vie_prompts.py",
+    "diffsynth/models/qwen_image_bench.py",
 )
 """Where a checkout of MMIE, UEval, ISG-Bench, OpenING (for its scores; of its arena name
-the file), Creation-MMBench, MLLM-Bench, ProBench, MMRB2 or SpecV holds the text of its
-judge."""
+the file), Creation-MMBench, MLLM-Bench, ProBench, MMRB2, SpecV, UnifiedReward (for its
+scores; of UnifiedReward-Think name the file), EditScore or DiffSynth-Studio (Q-Judger)
+holds the text of its judge."""
 SPECV_PROMPT = "eval_prompt.txt"
 """SpecV's files of prompts, each in the folder of its track."""
 
