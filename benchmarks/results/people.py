@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from plait.benchmarks.results.numbers import NumberForm
 from plait.generators.errors import UsageError
@@ -91,14 +91,15 @@ def agreement_of(
 ) -> Iterator[Agreement]:
     """Yield the figures of a scorer: the measured ones of its very stage, then published.
 
-    Published ones are of published weights.
+    Published ones are of published weights, and of judges in the published wording.
     """
     stages = {stage.digest[:12] for stage in scorer.stages}
     for own in measured:
         is_asked_alike = (own.judge, own.manner) == (scorer.name, scorer.manner)
         if is_asked_alike and own.stage in stages:
             yield from own.figures
-    if {stage.weights for stage in scorer.stages} == {"pretrained"}:
+    is_published = {stage.weights for stage in scorer.stages} == {"pretrained"}
+    if is_published and not getattr(scorer, "own_wording", False):
         yield from figures_of_metric(scorer.name)
 
 
@@ -107,6 +108,30 @@ def figures_of_metric(scorer: str) -> list[Agreement]:
     judges = _table()["judges"]
     every = published_figures(_table()["splits"])
     return [f for f in every if scorer in judges[f.name].get("scorers", ())]
+
+
+class PublishedRow(NamedTuple):
+    """What was published of one judge, for a list."""
+
+    judge: str
+    scorers: tuple[str, ...]
+    """What plait calls it; empty where it has no name."""
+    figures: str
+    source: str
+
+
+def published_rows() -> list[PublishedRow]:
+    """Return all that was published of judges, shares of pairs first."""
+    table = _table()
+    rows = []
+    for name, own in table["judges"].items():
+        shares = [f"{own[split]:.1f}% {split}" for split in table["splits"] if split in own]
+        scorers = tuple(own.get("scorers", ()))
+        rows.append(PublishedRow(name, scorers, ", ".join(shares), table["source"]))
+    for name, own in table["other"].items():
+        scorers = tuple(own["scorers"])
+        rows.append(PublishedRow(name, scorers, own["figure"], own["source"]))
+    return rows
 
 
 def read_measured(files: Iterable[Path]) -> tuple[MeasuredAgreement, ...]:

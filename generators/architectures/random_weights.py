@@ -34,6 +34,14 @@ PUBLISHED: Mapping[str, str] = {
     "nvidia/Cosmos3-Nano": "cosmos3-nano",
     "InterleaveThinker/InterleaveThinker-Planner-8B": "qwen3-vl-8b",
     "InterleaveThinker/InterleaveThinker-Critic-8B": "qwen3-vl-8b",
+    "Qwen/Qwen2.5-VL-7B-Instruct": "qwen2.5-vl-7b-instruct",
+    "Qwen/Qwen2.5-VL-72B-Instruct": "qwen2.5-vl-72b-instruct",
+    "Qwen/Qwen3-VL-8B-Instruct": "qwen3-vl-8b",
+    "Qwen/Qwen3-VL-32B-Instruct": "qwen3-vl-32b",
+    "google/gemma-3-27b-it": "gemma-3-27b",
+    # Trained on from Qwen3-VL 8B, whose files they keep.
+    "CodeGoat24/UnifiedReward-2.0-qwen3vl-8b": "qwen3-vl-8b",
+    "CodeGoat24/UnifiedReward-Think-qwen3vl-8b": "qwen3-vl-8b",
 }
 """Hub id -> what is stored of the checkpoint."""
 
@@ -83,12 +91,16 @@ def processor_of(files: Mapping[str, Any]) -> Any:
 
 
 def tokenizer(
-    specials: Sequence[str], first_special: int | None = None, **roles: str
+    specials: Sequence[str],
+    first_special: int | None = None,
+    named: Mapping[str, str] | None = None,
+    **roles: str,
 ) -> PreTrainedTokenizerFast:
     """Return a byte-level tokenizer whose `specials` take ids from `first_special` on.
 
     The ids before them are filled with pairs of words; with None there are no pairs and
-    the special tokens follow the words at once. `roles` are `eos_token=...` and the like.
+    the special tokens follow the words at once. `roles` are `eos_token=...` and the like,
+    `named` the special tokens that the model's processor knows by names of its own.
     """
     vocabulary = {token: i for i, token in enumerate(_tokens(first_special))}
     # With merges ignored, a whole word found in the vocabulary is one token.
@@ -99,7 +111,7 @@ def tokenizer(
     return PreTrainedTokenizerFast(
         tokenizer_object=core,
         padding_side="left",
-        extra_special_tokens=list(specials),
+        extra_special_tokens=dict(named) if named else list(specials),
         **roles,
     )
 

@@ -221,6 +221,8 @@ def small_tokenizer(kind: TokenizerKind) -> Any:
         images = transformers.Qwen2VLImageProcessor()
         tokens = small_tokenizer("qwen")
         return transformers.Qwen2VLProcessor(images, tokens, videos)
+    if kind == "pixtral":
+        return _pixtral_processor(letters)
     special_tokens = ["<pad>", "<eos>", "<bos>", "<unk>", "<mask>"]
     octets = [f"<0x{byte:02X}>" for byte in range(256)]
     return transformers.GemmaTokenizer(
@@ -229,6 +231,37 @@ def small_tokenizer(kind: TokenizerKind) -> Any:
         add_bos_token=True,
         model_max_length=8192,
     )
+
+
+_PIXTRAL = ["<s>", "</s>", "<pad>", "[INST]", "[/INST]", "[SYSTEM_PROMPT]"]
+_PIXTRAL += ["[/SYSTEM_PROMPT]", "[IMG]", "[IMG_BREAK]", "[IMG_END]"]
+_PIXTRAL_CHAT = """{{- '<s>' -}}
+{%- for message in messages -%}
+{%- set mark = 'SYSTEM_PROMPT' if message.role == 'system' else 'INST' -%}
+{{ '[' + mark + ']' }}
+{%- for part in message.content -%}
+{{ '[IMG]' if part.type == 'image' else part.text }}
+{%- endfor -%}
+{{ '[/' + mark + ']' }}
+{%- endfor -%}"""
+
+
+def _pixtral_processor(letters: Sequence[str]) -> Any:
+    """Return the processor of Mistral Small, which reads FLUX.2's prompts, at toy size."""
+    core = Tokenizer(models.BPE(vocab=_number(letters), merges=[]))
+    core.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    core.decoder = decoders.ByteLevel()
+    core.add_special_tokens(_PIXTRAL)
+    words = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        padding_side="left",
+        bos_token="<s>",
+        eos_token="</s>",
+        pad_token="<pad>",
+        extra_special_tokens=_PIXTRAL[3:],
+    )
+    images = transformers.PixtralImageProcessor()
+    return transformers.PixtralProcessor(images, words, chat_template=_PIXTRAL_CHAT)
 
 
 _GLM_IMAGE_CHAT = """{%- for message in messages -%}

@@ -14,7 +14,9 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from plait.generators.architectures import Config, config_of
 
-TokenizerKind = Literal["clip", "t5", "byt5", "qwen", "gemma", "glm-image", "qwen-vl"]
+TokenizerKind = Literal[
+    "clip", "t5", "byt5", "qwen", "gemma", "glm-image", "qwen-vl", "pixtral"
+]
 
 
 class PipelineDesign(BaseModel):

@@ -23,6 +23,7 @@ from plait.scorers.judging.imgedit import ImgEditJudge
 from plait.scorers.judging.isg import IsgJudge
 from plait.scorers.judging.judge import ChatJudge, QuestionsJudge, RubricJudge
 from plait.scorers.judging.mmie import Corrected, Released, read_released_rubrics
+from plait.scorers.judging.rewards import EditScoreJudge, QJudger, UnifiedRewardJudge
 from plait.scorers.judging.rubrics import OWN, Rubric
 from plait.scorers.judging.settings import AskingSettings
 from plait.scorers.judging.specifications import SpecificationsJudge
@@ -196,6 +197,62 @@ class ImgEditSettings(ChatJudgeSettings):
             )
         return self
 
+
+class ImageJudgeSettings(ChatJudgeSettings):
+    """The same of a judge of single images that was trained on what people prefer."""
+
+    def judge(self, name: str, stage: StageSpec) -> ChatJudge:
+        """Return the judge; UsageError for what it does not have.
+
+        Also where a model that was trained on one wording would be asked in ours.
+        """
+        options = {
+            "mode 'official'": self.mode == "official",
+            "max_images": self.max_images is not None,
+            "structured": self.structured,
+        }
+        for option, is_set in options.items():
+            if is_set:
+                raise UsageError(
+                    f"{name}: {option} is not for this judge, which rates each image by "
+                    "itself in its own form; leave it out"
+                )
+        model = str(stage.settings.get("model", ""))
+        if self.source.path is None and model.startswith(_TRAINED):
+            raise UsageError(
+                f"{name}: {model} was trained on the released wording; set rubric to "
+                f"'official:PATH' with your copy of {self.released}"
+            )
+        return super().judge(name, stage)
+
+
+class UnifiedRewardSettings(ImageJudgeSettings):
+    """That of UnifiedReward 2.0."""
+
+    released: ClassVar[str] = (
+        "point_score_ACS_image_generation.py from github.com/CodeGoat24/UnifiedReward"
+    )
+    judged_by: ClassVar[type[QuestionsJudge[Any]]] = UnifiedRewardJudge
+
+
+class EditScoreSettings(ImageJudgeSettings):
+    """That of EditScore."""
+
+    released: ClassVar[str] = "vie_prompts.py from github.com/VectorSpaceLab/EditScore"
+    judged_by: ClassVar[type[QuestionsJudge[Any]]] = EditScoreJudge
+
+
+class QJudgerSettings(ImageJudgeSettings):
+    """That of Q-Judger."""
+
+    released: ClassVar[str] = (
+        "qwen_image_bench.py from github.com/modelscope/DiffSynth-Studio"
+    )
+    judged_by: ClassVar[type[QuestionsJudge[Any]]] = QJudger
+
+
+_TRAINED = "CodeGoat24/UnifiedReward"
+"""How the names of checkpoints begin that are to be asked in the released wording."""
 
 _ENDPOINT = "chat-endpoint"
 """The one stage whose requests take a `response_format`."""

@@ -99,11 +99,12 @@ class Mmrb2(Pairwise):
         questions read in both orders, ties being half.
         """
         if self.mode == "official":
-            return {"win_rate": _share_of_judgements(games)}
-        return {"win_rate": _share_of_questions(games)}
+            return {"win_rate": share_of_judgements(games)}
+        return {"win_rate": share_of_questions(games)}
 
 
-def _share_of_judgements(games: Sequence[Game]) -> Estimate:
+def share_of_judgements(games: Sequence[Game]) -> Estimate:
+    """Return how often the second system is preferred, over all judgements made."""
     questions: list[str] = []
     wins: list[float] = []
     for game in games:
@@ -114,7 +115,8 @@ def _share_of_judgements(games: Sequence[Game]) -> Estimate:
     return pooled_mean(questions, wins, PERCENT)
 
 
-def _share_of_questions(games: Sequence[Game]) -> Estimate:
+def share_of_questions(games: Sequence[Game]) -> Estimate:
+    """Return the same over questions read in both orders, a tie being half."""
     questions: list[str] = []
     shares: list[float] = []
     for question, verdicts in in_both_orders(games):

@@ -404,6 +404,47 @@ def official_better(reply: str, loads: Callable[[str], Any]) -> Verdict | Unscor
     return Verdict(word, CHOICES.get(choice, 0) if isinstance(choice, str) else 0)
 
 
+IMAGES = {"Image 1 is better": 1, "Image 2 is better": -1}
+_BETTER_IMAGE = re.compile(r"\bimage\s*([12])\s+is\s+(?:the\s+)?better\b", re.IGNORECASE)
+
+_TAGGED_IMAGE = re.compile(
+    rf"<answer>\s*{_BETTER_IMAGE.pattern}[.\s]*</answer>", re.IGNORECASE
+)
+
+
+def better_image(reply: str) -> Verdict | Unscored:
+    """Return which of two images a reply calls better.
+
+    What stands between answer tags counts before the rest. What is denied, quoted,
+    supposed or said of a part does not count (`is_verdict`).
+    """
+    tagged = {m[1] for text in own_texts(reply) for m in _TAGGED_IMAGE.finditer(text)}
+    if tagged:
+        return _only([f"Image {n} is better" for n in sorted(tagged)], IMAGES, "")
+    reply = plain_marks(reply)
+    texts = own_texts(reply)
+    text = next((t for t in texts if _BETTER_IMAGE.search(t)), texts[0])
+    found = [
+        Statement(m.start(), m.end(), f"Image {m[1]} is better")
+        for m in _BETTER_IMAGE.finditer(text)
+        if is_verdict(text, m.start(), m.end())
+    ]
+    mentioned = sorted({f"Image {m[1]} is better" for m in _BETTER_IMAGE.finditer(reply)})
+    return _own_verdict(agree_on(text, found), mentioned, IMAGES, " or ".join(IMAGES))
+
+
+def official_better_image(reply: str) -> Verdict | Unscored:
+    """Return the verdict whose words a reply holds, wherever they stand.
+
+    The released program looks for those that are right: a reply with both is right
+    whichever it is, and has no verdict here.
+    """
+    words = [verdict for verdict in IMAGES if verdict in reply]
+    if len(words) != 1:
+        return Unscored(f"the released program finds {len(words)} verdicts in the reply")
+    return Verdict(words[0], IMAGES[words[0]])
+
+
 LEANS = {"A": 2, "Tie(A)": 1, "Tie": 0, "Tie(B)": -1, "B": -2}
 _LEAN = re.compile(
     r"\b(?:[Tt]ie|TIE)\s*[(:,-]?\s*(?:[Mm]odel\s+)?(?P<tie>[AB])\b(?:\s+(?:is\s+)?better\b)?"

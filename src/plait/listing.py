@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from plait.benchmarks.protocols.pinned import PinnedProtocol, protocols
-from plait.benchmarks.results.people import figures_of_metric
+from plait.benchmarks.results.people import figures_of_metric, published_rows
 from plait.benchmarks.results.table import ResultTable
 from plait.benchmarks.runs.config import load_config
 from plait.benchmarks.runs.experiment import (
@@ -220,6 +220,15 @@ def _scorers() -> Iterator[ResultTable]:
     ]
     remark = "NAME is a chat model: any LVLM or native model of `plait list systems`."
     yield _table("Judges and other scorers", ("name", "what"), others, [remark])
+    published = [
+        [", ".join(row.scorers) or "-", row.judge, row.figures, row.source]
+        for row in published_rows()
+    ]
+    of_judges = ("name", "judge", "agrees with people", "published by")
+    remark = "Of mmrb2:NAME in MMRB2's wording. `plait agreement` measures any judge."
+    yield _table(
+        "Published agreement of judges and metrics", of_judges, published, [remark]
+    )
     protocols = _helps(entries(Named.PAIRWISE))
     yield _table("Protocols of plait compare", ("name", "what"), protocols)
 

@@ -21,8 +21,6 @@ from transformers import (
     InternVLProcessor,
     InternVLVideoProcessor,
     PreTrainedTokenizerFast,
-    Qwen2_5_VLConfig,
-    Qwen2_5_VLForConditionalGeneration,
 )
 
 from plait.generators.architectures import random_weights
@@ -94,24 +92,6 @@ def loaded(folder: Path | str, kind: Any = VisionLanguageModel, **settings: Any)
 
 shared = functools.cache(loaded)
 """A stage that several tests may call but not change."""
-
-
-def save_qwen25(folder: Path) -> Path:
-    """A toy Qwen2.5-VL with the tokenizer of the toy Qwen2-VL."""
-    model, processor = random_weights.tiny("Qwen/Qwen2-VL-7B-Instruct")
-    sizes = {"depth": 2, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2}
-    names = ("image_token_id", "video_token_id")
-    names += ("vision_start_token_id", "vision_end_token_id")
-    config = Qwen2_5_VLConfig(
-        text_config=model.config.text_config.to_dict() | {"model_type": "qwen2_5_vl_text"},
-        vision_config=sizes | {"out_hidden_size": 64, "fullatt_block_indexes": [1]},
-        **{name: getattr(model.config, name) for name in names},
-    )
-    own = seeded(Qwen2_5_VLForConditionalGeneration, config)
-    own.generation_config = model.generation_config
-    own.save_pretrained(folder)
-    processor.save_pretrained(folder)
-    return folder
 
 
 def seeded(kind: Any, config: Any) -> Any:
@@ -222,7 +202,9 @@ def save_cosmos3(folder: Path) -> Path:
 
 SAVERS = {
     "qwen2": functools.partial(save_tiny, name="qwen2-vl-72b"),
-    "qwen2.5": save_qwen25,
+    "qwen2.5": functools.partial(save_tiny, name="qwen2.5-vl-72b"),
+    "qwen3": functools.partial(save_tiny, name="qwen3-vl-32b"),
+    "gemma3": functools.partial(save_tiny, name="gemma-3-27b"),
     "llava": functools.partial(save_tiny, name="llava-34b"),
     "internvl": save_internvl,
     "cosmos3": save_cosmos3,

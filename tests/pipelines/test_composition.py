@@ -152,7 +152,8 @@ def test_models_that_see_no_images_are_refused_with_those_that_do(
     overrides = {"flux2-klein": {"engine": "sglang"}}
     models = Models(weights="tiny", overrides=overrides)
     valid = (
-        r"qwen-image-edit, instruct-pix2pix, flux2-klein, glm-image and diffusers:.*Omni"
+        r"qwen-image-edit, instruct-pix2pix, flux2-klein, glm-image, qwen-image-edit-2511, "
+        r"flux2-dev, flux2-klein-9b and diffusers:.*Omni"
     )
     with pytest.raises(UsageError, match=rf"'{name}'.*{reason}.*{valid}"):
         resolve(f"qwen2-vl-7b+{name}@outline-edit", models)

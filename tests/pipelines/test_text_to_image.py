@@ -54,7 +54,8 @@ def photo(seed: int) -> Image:
 
 EDITS = [replace(r, context=(photo(i % 3),)) for i, r in enumerate(REQUESTS)]
 """The requests above with an image each; the first and the fourth have the same."""
-EDITORS = ("flux2-klein", "qwen-image-edit", "instruct-pix2pix")
+QWEN_EDITORS = ("qwen-image-edit", "qwen-image-edit-2511")
+EDITORS = ("flux2-klein", "flux2-dev", *QWEN_EDITORS, "instruct-pix2pix")
 
 
 def own_images(pipeline: Any, name: str, requests: list[ImageRequest]) -> np.ndarray:
@@ -62,7 +63,8 @@ def own_images(pipeline: Any, name: str, requests: list[ImageRequest]) -> np.nda
     options = arguments(name)
     extra = {"guidance_scale": options["guidance"]}
     if name.startswith("qwen-image"):
-        extra = {"true_cfg_scale": options["guidance"], "negative_prompt": " "}
+        negative = options["negative_prompt"]
+        extra = {"true_cfg_scale": options["guidance"], "negative_prompt": negative}
     if name == "cosmos3-nano":
         extra["num_frames"] = 1
     if name != "instruct-pix2pix":
@@ -96,7 +98,7 @@ def test_batch_equals_pipeline_called_one_by_one(name, requests, tmp_path, monke
     monkeypatch.setattr(INPUT_PIXELS, 64 * 64)
     design = DESIGNS[PUBLISHED[t2i(name).model]]
     tiny_pipeline(PUBLISHED[t2i(name).model]).save_pretrained(tmp_path)
-    plain = name == "qwen-image-edit" and requests is REQUESTS
+    plain = name in QWEN_EDITORS and requests is REQUESTS
     kind = "QwenImagePipeline" if plain else design.pipeline
     theirs = getattr(diffusers, kind).from_pretrained(tmp_path)
     requests = [requests[0], requests[1], requests[3]]
@@ -122,7 +124,7 @@ def test_images_matter_are_noted_and_stand_beside_requests_without_any(name, mon
         assert "input_images" not in drawn[1].notes
         assert furthest(pixels(drawn[1:2]), pixels(shared(name)([none]))) == 0
         twin = drawn[1].notes.get("pipeline")
-        assert twin == ("QwenImagePipeline" if name == "qwen-image-edit" else None)
+        assert twin == ("QwenImagePipeline" if name in QWEN_EDITORS else None)
 
 
 def test_images_are_given_in_batches_only_where_each_prompt_has_its_own(monkeypatch):

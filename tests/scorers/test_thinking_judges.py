@@ -136,6 +136,7 @@ PAIRS = {
     "mmrb2": '{"better_response": "A"}',
     "opening": "A is better",
     "probench": "[[A>>B]]",
+    "unified-reward-think": "<answer>Image 1 is better</answer>",
 }
 OTHER_WAY = str.maketrans("AB12", "BA21")
 JUDGES: dict[str, tuple[Callable[[Any], Walk[Any]], str, str]] = {

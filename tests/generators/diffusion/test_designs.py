@@ -27,6 +27,8 @@ pytestmark = pytest.mark.models
 
 VAE, VAE_16, CLIP_BIG_G, T5_XXL = 83.653863, 83.819683, 694.659840, 4762.310656
 CLIP_L, QWEN3_4B = 123.060480, 4022.468096
+FLUX2_VAE = 84.046115
+QWEN_IMAGE = {"vae": 126.892531, "text_encoder": 8292.166656, "transformer": 20430.401088}
 TEXTS_3 = {"text_encoder": 123.650304, "text_encoder_2": CLIP_BIG_G}
 SDXL = {"vae": VAE, "text_encoder": CLIP_L, "text_encoder_2": CLIP_BIG_G}
 SD3 = {"vae": VAE_16, **TEXTS_3, "text_encoder_3": T5_XXL}
@@ -44,15 +46,22 @@ COUNTS = {
     | {"transformer": 11901.408320},
     # The files of Qwen3-4B, Z-Image-Turbo and DC-AE hold as many; the others are theirs to
     # the digits that the sizes of the published files give.
-    "flux2-klein": {"vae": 84.046115, "text_encoder": QWEN3_4B}
+    "flux2-klein": {"vae": FLUX2_VAE, "text_encoder": QWEN3_4B}
     | {"transformer": 3875.544576},
+    "flux2-klein-9b": {"vae": FLUX2_VAE, "text_encoder": 8190.735360}
+    | {"transformer": 9078.581248},
+    # Of Mistral Small 3.2 and of a file of 64.4 GB.
+    "flux2-dev": {"vae": FLUX2_VAE, "text_encoder": 24011.361280}
+    | {"transformer": 32223.281152},
     "z-image": {"vae": VAE_16, "text_encoder": QWEN3_4B, "transformer": 6154.908736},
+    "z-image-base": {"vae": VAE_16, "text_encoder": QWEN3_4B}
+    | {"transformer": 6154.908736},
     "instruct-pix2pix": {"vae": VAE, "text_encoder": CLIP_L, "unet": 859.532484}
     | {"safety_checker": 303.981588},
-    "qwen-image-edit": {"vae": 126.892531, "text_encoder": 8292.166656}
-    | {"transformer": 20430.401088},
-    "qwen-image": {"vae": 126.892531, "text_encoder": 8292.166656}
-    | {"transformer": 20430.401088},
+    "qwen-image": QWEN_IMAGE,
+    "qwen-image-2512": QWEN_IMAGE,
+    "qwen-image-edit": QWEN_IMAGE,
+    "qwen-image-edit-2511": QWEN_IMAGE,
     "pixart-sigma": {"vae": VAE, "text_encoder": T5_XXL, "transformer": 610.856096},
     "sana": {"vae": 312.250275, "text_encoder": 2614.341888, "transformer": 1604.462752},
 }

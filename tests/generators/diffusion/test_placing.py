@@ -29,7 +29,8 @@ from plait.generators.diffusion.placing import (
 pytestmark = pytest.mark.models
 CPU = torch.device("cpu")
 DISPATCH = {"flux", "flux2-klein", "z-image", "qwen-image", "qwen-image-edit"}
-DISPATCH |= {"glm-image", "cosmos3"}
+DISPATCH |= {"glm-image", "cosmos3", "flux2-dev", "flux2-klein-9b", "z-image-base"}
+DISPATCH |= {"qwen-image-2512", "qwen-image-edit-2511"}
 
 
 @pytest.mark.parametrize("architecture", DESIGNS)

@@ -29,6 +29,7 @@ from vlm_helpers import (
 )
 
 from plait.generators.base import Result
+from plait.generators.content import join_texts
 from plait.generators.decoding.streams import Streams
 from plait.generators.document import Text
 from plait.generators.images import decode, encode
@@ -51,7 +52,8 @@ SEVERAL = [
     says(SHARED, RED, "and ", BLUE, " and ", RED, "?"),
 ]
 ASKED = {name: ONE_IMAGE if name == "llava" else SEVERAL for name in FAMILIES}
-STREAMED = tuple(name for name in FAMILIES if name not in ("internvl", "cosmos3"))
+GENERATED = ("internvl", "cosmos3", "qwen3", "gemma3")
+STREAMED = tuple(name for name in FAMILIES if name not in GENERATED)
 
 
 def summaries(results) -> list[tuple[str, str, int]]:
@@ -76,11 +78,12 @@ def test_a_batch_answers_as_the_library_does_each_request_alone(name, penalty):
     outcomes = [stage(ASKED[name]) for stage in stages]
     assert len({text for text, *_ in summaries(outcomes[0])}) >= 3
     for i, request in enumerate(ASKED[name]):
+        # Neighbouring texts are one, of which Gemma's template cuts both ends.
         content = [
             {"type": "text", "text": s.text}
             if isinstance(s, Text)
             else {"type": "image", "image": decode(s)}
-            for s in request.turns[0].content
+            for s in join_texts(request.turns[0].content)
         ]
         system = {"role": "system", "content": [{"type": "text", "text": "Be brief."}]}
         talk = [system, {"role": "user", "content": content}]

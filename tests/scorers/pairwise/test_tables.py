@@ -36,7 +36,7 @@ def row_of(table: Standings, system: str = "mine"):
 
 
 def table_of(name: str, games: list[Game], **options: object) -> Standings:
-    draws = {} if name in ("creation", "mmrb2", "opening") else {"draws": 20}
+    draws = {"draws": 20} if name in ("mllm-bench", "probench") else {}
     return resolve_protocol(name, **draws, **options).aggregate(games, "base")
 
 
