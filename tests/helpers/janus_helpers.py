@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
 from frozen import filled, write_json
 from paths import DATA
 from tokenizers import processors
@@ -52,6 +53,7 @@ def processor() -> Any:
 
 
 @functools.cache
+@torch.inference_mode(False)  # whoever asks first, weights of which gradients may be taken
 def model(tied: bool = False) -> Any:
     sizes = config_of("janus-pro-1b", tiny=True) | {"tie_word_embeddings": tied}
     words = models.toy_tokenizer(None)
