@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -82,7 +83,7 @@ class Spending:
                 elif self._shard is None or self._shard.holds(request.label):
                     self._reserve(key, request.cost or 0.0)
             if len(left) < len(batch.requests):
-                batch.model_copy(update={"requests": left}).save(store.root)
+                replace(batch, requests=left).save(store.root)
 
     def refusal(self, job: Job) -> str | None:
         """Reserve what a request may cost that is to be handed in to a batch.

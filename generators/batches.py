@@ -2,19 +2,18 @@
 
 A file of the run directory stands for each batch: written before the batch is handed in,
 with its id once there is one, and gone when all its requests have a record. So a driver
-that ends at any moment leaves behind what the next one has to know. Standard library and
-pydantic only.
+that ends at any moment leaves behind what the next one has to know. Standard library only:
+workers import it.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from uuid import uuid4
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from plait.generators.buckets import AnyPath, matching
 from plait.generators.document import Request, Text, content_of_turns
@@ -51,23 +50,33 @@ class Asked(NamedTuple):
     """Returns it with its bytes, or the failure that it is."""
 
 
-class HandedRequest(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandedRequest:
     """One request of a batch."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     label: str
     """Id of its sample."""
-    tokens: float = Field(ge=0)
+    tokens: float
     """That it may take at most, as estimated."""
-    cost: float | None = Field(default=None, ge=0)
+    cost: float | None = None
     """Likewise; None without prices."""
 
+    @classmethod
+    def from_json(cls, plain: Any) -> HandedRequest:
+        """Return what a file says of a request; ValueError or TypeError for no request."""
+        one = cls(**plain)
+        if not isinstance(one.label, str):
+            raise ValueError("the label of a request is no text")
+        for amount in (one.tokens, one.cost or 0.0):
+            is_number = isinstance(amount, int | float) and not isinstance(amount, bool)
+            if not is_number or amount < 0:
+                raise ValueError(f"{amount!r} is no number from 0")
+        return one
 
-class HandedBatch(BaseModel):
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandedBatch:
     """What the file of a batch says."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     """By which plait finds the batch at the provider."""
@@ -80,6 +89,18 @@ class HandedBatch(BaseModel):
     """By the provider; None until it is known that there is one."""
     requests: Mapping[str, HandedRequest]
     """By the key of the record, those that have none yet."""
+
+    @classmethod
+    def from_json(cls, text: str) -> HandedBatch:
+        """Return what a file says; ValueError or TypeError for one that is of no batch."""
+        plain = json.loads(text)
+        requests = plain.pop("requests")
+        own = {key: HandedRequest.from_json(one) for key, one in requests.items()}
+        batch = cls(**plain, requests=own)
+        texts = (batch.name, batch.stage, batch.stage_name, batch.made, batch.id or "")
+        if not all(isinstance(text, str) for text in texts):
+            raise ValueError("a name, stage, time or id is no text")
+        return batch
 
     @classmethod
     def of(
@@ -105,7 +126,7 @@ class HandedBatch(BaseModel):
             place.unlink(missing_ok=True)
             return
         place.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(place, self.model_dump_json(indent=1))
+        write_whole(place, json.dumps(asdict(self), indent=1, ensure_ascii=False))
 
 
 def handed_batches(root: AnyPath) -> list[HandedBatch]:
@@ -116,14 +137,13 @@ def handed_batches(root: AnyPath) -> list[HandedBatch]:
     batches: list[HandedBatch] = []
     for place in matching(root, f"{FOLDER}/*.json"):
         try:
-            batches.append(HandedBatch.model_validate_json(place.read_text()))
+            batches.append(HandedBatch.from_json(place.read_text()))
         except FileNotFoundError:
             continue  # collected meanwhile by the driver of another shard
-        except ValidationError as error:
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
             raise UsageError(
-                f"{place} does not describe a batch ({error.error_count()} errors, the "
-                f"first: {error.errors()[0]['msg']}): put it back as it was, or remove "
-                "it to have its requests handed in again"
+                f"{place} does not describe a batch ({error}): put it back as it was, or "
+                "remove it to have its requests handed in again"
             ) from None
     return sorted(batches, key=lambda batch: (batch.made, batch.name))
 

@@ -40,6 +40,7 @@ from plait.generators.document import (
     Query,
     Score,
 )
+from plait.generators.work import SCORED, FigureRange, Work
 from plait.scorers.base import NoScore, Preset, Presets, Scorer
 from plait.scorers.editing import edit_of, without_original
 from plait.scorers.embeddings.records import alone, directions, values_of
@@ -59,6 +60,7 @@ KEPT = StageSpec(
     target="plait.scorers.kept:Kept",
     stage="kept",
     placement=Placement(batch_size=32),
+    work=Work(cpu_s=FigureRange.between(0.01, 0.2), usage=SCORED),
 )
 """Puts the masked region of an edit back."""
 

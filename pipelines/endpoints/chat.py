@@ -12,6 +12,7 @@ from plait.generators.thoughts import is_mark
 from plait.pipelines.chat.settings import EndpointSettings, EngineChatSettings
 from plait.pipelines.chat.turns import ControlTokens
 from plait.pipelines.endpoints.batch_apis import BatchApi, OpenAiBatches
+from plait.pipelines.endpoints.calls import PreparedCall
 from plait.pipelines.endpoints.errors import StatusError
 from plait.pipelines.endpoints.media import Media
 from plait.pipelines.endpoints.replies import (
@@ -24,7 +25,6 @@ from plait.pipelines.endpoints.settings import ChatImagesSettings, KitSettings
 from plait.pipelines.endpoints.stage import (
     ConversationEndpoint,
     Message,
-    PreparedCall,
     SentImage,
     without_none,
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, BinaryIO
 
@@ -26,9 +26,9 @@ from plait.generators.buckets import AnyPath
 from plait.generators.document import Draft, Request
 from plait.pipelines.chat.settings import BatchedSettings
 from plait.pipelines.endpoints.batch_apis import BatchApi, BatchLook, BatchReply
+from plait.pipelines.endpoints.calls import BatchedStage, PreparedCall
 from plait.pipelines.endpoints.errors import ERRORS, SaidError, StatusError, describe
 from plait.pipelines.endpoints.replies import EndpointReply
-from plait.pipelines.endpoints.stage import EndpointStage, PreparedCall
 
 _TRANSFER_S = 3600.0
 """Longest transfer of one file."""
@@ -101,7 +101,7 @@ class BatchDesk:
 
     def __init__(
         self,
-        stage: EndpointStage[Request, Draft],
+        stage: BatchedStage,
         api: BatchApi,
         root: AnyPath,
         spec: StageSpec,
@@ -154,7 +154,7 @@ class BatchDesk:
         for name, settled in done.items():
             batch = self._batches[name]
             left = {k: r for k, r in batch.requests.items() if k not in settled}
-            self._note(batch.model_copy(update={"requests": left}))
+            self._note(replace(batch, requests=left))
 
     def _note(self, batch: HandedBatch) -> None:
         batch.save(self._root)
@@ -179,7 +179,7 @@ class BatchDesk:
             if found is None:
                 self._forget(batch)
                 return None
-            batch = batch.model_copy(update={"id": found})
+            batch = replace(batch, id=found)
             self._note(batch)
         return batch
 
@@ -187,7 +187,7 @@ class BatchDesk:
         """Note that there is no such batch."""
         for key in batch.requests:
             del self._where[key]
-        self._note(batch.model_copy(update={"requests": {}}))
+        self._note(replace(batch, requests={}))
 
     def _collect(self, batch: HandedBatch, key: str, request: Asked) -> Answer:
         view = self._view(batch)
@@ -336,7 +336,7 @@ class BatchDesk:
                 reason = f"requests are not taken as a batch: {failure.reason}"
                 self._refused = Failure(reason, failure.fault)
                 return dict.fromkeys(pack.requests, self._refused)
-            self._note(batch.model_copy(update={"id": number}))
+            self._note(replace(batch, id=number))
             self._views[batch.name] = _View(BatchLook(batch.name, ended=False, said=""))
             return dict.fromkeys(pack.requests, Waiting(number))
 

@@ -12,6 +12,7 @@ from plait.generators.base import Failure, Fault, Outcome, Result, Weights
 from plait.generators.content import prompt_and_seed
 from plait.generators.document import Image, ImageRequest
 from plait.generators.images import decode
+from plait.pipelines.endpoints.calls import PreparedCall
 from plait.pipelines.endpoints.errors import EndpointError, MalformedReply, StatusError
 from plait.pipelines.endpoints.media import Media, MediaError
 from plait.pipelines.endpoints.replies import (
@@ -29,7 +30,6 @@ from plait.pipelines.endpoints.settings import DIALECTS, ImagesSettings
 from plait.pipelines.endpoints.stage import (
     NO_SEED,
     EndpointStage,
-    PreparedCall,
     without_none,
 )
 

@@ -7,7 +7,6 @@ import base64
 import io
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar, cast
 
@@ -30,6 +29,7 @@ from plait.generators.errors import UsageError
 from plait.generators.images import ImageError, decode
 from plait.pipelines.chat.settings import ConversationSettings, ServerSettings
 from plait.pipelines.chat.turns import ControlTokens, too_many_images, turns_of
+from plait.pipelines.endpoints.calls import BatchedStage, PreparedCall
 from plait.pipelines.endpoints.client import EndpointClient
 from plait.pipelines.endpoints.errors import StatusError
 from plait.pipelines.endpoints.media import MediaError, MediaReader
@@ -50,14 +50,6 @@ _LARGEST_SEED = 2**31
 NO_SEED = "not taken by the server"
 In = TypeVar("In")
 Out = TypeVar("Out")
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedCall:
-    """One request, ready to be sent, and what its record notes of it."""
-
-    body: Mapping[str, Any]
-    notes: dict[str, Any]
 
 
 class EndpointStage(ABC, Generic[In, Out]):
@@ -127,7 +119,7 @@ class EndpointStage(ABC, Generic[In, Out]):
         """
         from plait.pipelines.endpoints.desk import BatchDesk
 
-        stage = cast("EndpointStage[Request, Draft]", self)
+        stage = cast(BatchedStage, self)
         self._desk = BatchDesk(stage, self.batch_api(), root, spec)
         return self._desk
 

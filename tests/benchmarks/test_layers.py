@@ -74,6 +74,7 @@ SEEN_BY_SCORERS = {
 of its own reads its checkpoint and decodes by the shared parts (loading, decoding)."""
 ONLY_CONTRACTS = {
     "base",
+    "batches",
     "buckets",
     "checkpoints",
     "document",

@@ -34,7 +34,7 @@ import plait.cli
 from plait.benchmarks.runs.config import RunConfig, load_config
 from plait.benchmarks.runs.experiment import models_of, scorer_named, with_variant
 from plait.benchmarks.tasks.task_set import load
-from plait.generators.catalogue import Named, by_name, is_custom, planners
+from plait.generators.catalogue import Named, by_name, by_prefix, is_custom, planners
 from plait.generators.errors import PlaitError, UsageError
 from plait.pipelines.systems import (
     Models,
@@ -99,7 +99,7 @@ def test_every_config_is_valid(
     for name in given.get("scorers", ()):
         _scorer(name, config)
     for name, settings in config.models.items():
-        judges = name in config.scorers
+        judges = name in config.scorers or name.partition(":")[0] in by_prefix(Named.SCORER)
         if not judges and "engine" not in settings:  # whose program need not be here
             _resolve_model(name, models_of(config))
 

@@ -98,8 +98,8 @@ MUTANTS = (
     Mutant(
         "of an image drawn several times the last is kept",
         "pipelines/critic.py",
-        "kept = [max(tries, key=_rank) for tries in places]",
-        "kept = [tries[-1] for tries in places]",
+        "return max(tries, key=_rank)",
+        "return tries[-1]",
         ("tests/pipelines/test_critic.py",),
     ),
     Mutant(

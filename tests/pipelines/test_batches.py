@@ -156,7 +156,7 @@ def test_gemini_takes_batches_as_well(server: Server, tmp_path: Path) -> None:
 def note_killed_before_id(root: Path) -> None:
     """What a driver leaves that is killed before it can note a batch's id."""
     for batch in handed_batches(root):
-        batch.model_copy(update={"id": None}).save(root)
+        replace(batch, id=None).save(root)
 
 
 def test_a_batch_whose_id_was_never_noted_is_found_and_not_handed_in_again(
@@ -332,7 +332,7 @@ def test_a_wrong_id_loses_nothing_and_hands_nothing_in(
     if wrong == "foreign":
         own = provider.jobs[str(batch.id)]
         provider.jobs[other] = replace(own, id=other, name="plait-other", lines=[])
-    batch.model_copy(update={"id": other}).save(tmp_path)
+    replace(batch, id=other).save(tmp_path)
     provider.end()
     for _ in range(2):
         result = run(plan, tmp_path)
