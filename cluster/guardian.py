@@ -44,10 +44,12 @@ def main(arguments: list[str]) -> None:
     signal.signal(signal.SIGTERM, lambda *received: stopping.append(received))
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     try:
-        server = _start(argv)
+        # Python would collect the exit status of a process that nothing here refers to.
+        process = _start(argv)
     except OSError as error:
         _say(f"failed {error.strerror}: {argv[0]}")
         return
+    server = process.pid
     _say(f"started {server}")
     status, ordered = _watch(server, stopping)
     if status is None:
@@ -56,9 +58,9 @@ def main(arguments: list[str]) -> None:
     _say(f"exited {status}")
 
 
-def _start(argv: list[str]) -> int:
-    """The process id of the server, the leader of its own session and process group."""
-    process = subprocess.Popen(
+def _start(argv: list[str]) -> subprocess.Popen[bytes]:
+    """The server, the leader of its own session and process group."""
+    return subprocess.Popen(
         argv,
         stdin=subprocess.DEVNULL,
         stdout=2,
@@ -67,7 +69,6 @@ def _start(argv: list[str]) -> int:
         # It must not outlive a guardian that was killed.
         preexec_fn=lambda: _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),
     )
-    return process.pid
 
 
 def _prctl(option: int, value: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import subprocess
 import sys
 import urllib.request
@@ -196,3 +197,32 @@ def test_a_server_does_not_see_this_environment_s_modules(
     assert "this one" in text
     assert "PYTHONPATH" not in text
     assert "RAY_JOB_ID" not in text
+
+
+AT_ONCE = """
+import importlib.util, subprocess, sys, time
+import psutil
+
+class Popen(subprocess.Popen):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        while psutil.Process(self.pid).status() != psutil.STATUS_ZOMBIE:
+            time.sleep(0.01)
+
+spec = importlib.util.spec_from_file_location("guardian", sys.argv[1])
+guardian = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(guardian)
+subprocess.Popen = Popen
+guardian.main(["1", sys.executable, "-c", "raise SystemExit(3)"])
+"""
+
+
+@pytest.mark.processes
+def test_a_server_that_ends_before_anything_looks_is_seen_to_end() -> None:
+    command = [sys.executable, "-c", AT_ONCE, str(SOURCE / "plait/cluster/guardian.py")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as own:
+        said = []
+        while len(said) < 2:
+            assert select.select([own.stdout], [], [], 30)[0], "no end is told"
+            said += os.read(own.stdout.fileno(), 1000).decode().splitlines()
+    assert said[1] == "exited 3"
