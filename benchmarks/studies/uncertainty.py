@@ -41,7 +41,7 @@ from plait.benchmarks.tasks.controls import is_reference
 from plait.benchmarks.tasks.published import as_asked
 from plait.cluster.counts import count, totals_of
 from plait.cluster.lock import RunLock
-from plait.cluster.plan import Plan, final_lookup, iter_comparisons
+from plait.cluster.plan import Plan, final_lookup, iter_comparisons, lookup_in
 from plait.cluster.run import RunResult, execute
 from plait.cluster.store import Store
 from plait.cluster.walks import Lookup, Pending, first_of, read
@@ -193,7 +193,8 @@ def uncertainty(root: AnyPath, options: PilotOptions, console: Console) -> int:
             display.starting(count(plan, Store(place)))
             return 0
         run = _make(pilot, plan, place, display)
-    lookup = first_of(final_lookup(Store(place)), of_run)
+    store = Store(place)
+    lookup = first_of(final_lookup(store), of_run, lookup_in(store))
     result = result_of(pilot, lookup)
     for table in result.tables:
         console.print(table.rich)

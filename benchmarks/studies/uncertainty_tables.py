@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -100,10 +100,18 @@ class PilotResult:
     @property
     def tables(self) -> list[ResultTable]:
         """Shares of the variance, both intervals, and what to buy."""
-        tables = [components_table(self.scorer, self.components), self._interval_table()]
+        shares = components_table(self.scorer, self.components)
+        if self.lost:
+            shares = replace(shares, notes=[*shares.notes, self._about_lost])
+        tables = [shares, self._interval_table()]
         if self.options:
             tables.append(self._option_table())
         return tables
+
+    @property
+    def _about_lost(self) -> str:
+        reasons = "; ".join(f"{n:,}: {reason}" for reason, n in self.lost.items())
+        return f"Without a score: {sum(self.lost.values()):,} judgements ({reasons})."
 
     def _interval_table(self) -> ResultTable:
         form = NumberForm.of(self._scorer.scale)

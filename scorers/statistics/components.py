@@ -85,19 +85,22 @@ def variance_components(
 
     `values` are (n,) scores and `factors` what each is of, (n,) by name; a term is one or
     several factors whose combinations have an effect each. `fixed` is the factor whose
-    means are taken off. A term with a single level of one of its factors, or one that
-    groups the scores as another term or as the residual does, is not identified.
+    means are taken off. A term whose factors have a single level each, or one that groups
+    the scores as another term or as the residual does, is not identified.
     """
     codes = {name: _codes([column]) for name, column in factors.items()}
     known: dict[str, Codes] = {}
     unidentified: dict[str, str] = {}
     for term, names in terms.items():
-        single = [name for name in names if codes[name].max(initial=0) == 0]
-        grouped = _codes([codes[name] for name in names])
-        if single:
-            unidentified[term] = f"there is one {single[0]} only"
+        # A wording is one of a judge, also where there is a single judge.
+        several = [name for name in names if codes[name].max(initial=0) > 0]
+        grouped = _codes([codes[name] for name in several])
+        if not several:
+            unidentified[term] = f"there is one {names[-1]} only"
         elif grouped.max() + 1 == len(values):
             unidentified[term] = "no two scores share it: it is part of the residual"
+        elif _same(grouped, codes[fixed]):
+            unidentified[term] = f"it cannot be told from the means by {fixed}"
         elif twin := next((n for n, own in known.items() if _same(own, grouped)), None):
             unidentified[term] = f"it cannot be told from {twin}"
         else:

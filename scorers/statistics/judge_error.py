@@ -135,8 +135,10 @@ class JudgeErrors:
 
         The variance of the judge and its wording is added to that by query, and the
         degrees of freedom are Satterthwaite's for the sum. None where the mean has no
-        interval.
+        interval, and where nothing was measured of judges and wordings.
         """
+        if self.variances.keys().isdisjoint(OF_LEVEL):
+            return None
         if mean.ci95 is None or mean.value is None or mean.n < 2:
             return None
         from scipy import special
@@ -173,7 +175,12 @@ class JudgeErrors:
             "repeats": self.repeats,
         }
         for name, number in now.items():
-            yield Option(name, number, self._least(name, now, enough))
+            # Of what was not measured, nobody knows what more of it would change.
+            if name in ("queries", "repeats") or self._is_measured(name.removesuffix("s")):
+                yield Option(name, number, self._least(name, now, enough))
+
+    def _is_measured(self, factor: str) -> bool:
+        return any(factor in TERMS.get(term, ()) for term in self.variances)
 
     def _least(self, name: str, now: Mapping[str, int], enough: float) -> int | None:
         """Return the least number of one kind with a variance that is small enough."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from comparing_helpers import LIGHT, said, text_of
 
-from plait.generators.base import Outcome
+from plait.generators.base import Failure, Fault, Outcome
 from plait.generators.document import Draft, Request
 from plait.scorers.judging.rubrics import OPENINGS
 
@@ -64,6 +64,15 @@ class Strict(Even):
 
 class Stricter(Even):
     strictness = 25.0
+
+
+class Away(Even):
+    """Is asked in one wording alone; in others its server is away."""
+
+    def _reply(self, request: Request) -> Outcome[Draft]:
+        if any(text_of(request).startswith(line) for line in OPENINGS):
+            return Failure("the server is away", Fault.ENDPOINT)
+        return super()._reply(request)
 
 
 class Plain(Even):

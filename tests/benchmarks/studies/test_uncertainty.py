@@ -86,6 +86,15 @@ def test_one_judge_alone_still_tells_its_wordings_and_repeats(folder: Path) -> N
     assert "120 judgements" in done.stdout, "one that draws nothing is asked once"
 
 
+def test_judgements_that_failed_are_told_with_their_reason(folder: Path) -> None:
+    away = ("--judges", "judge:noisy_judges:Away", "--repeats", "1")
+    done = plait("uncertainty", "run", *ASKED, *away, folder=folder)
+    assert done.returncode == 1
+    found = json.loads((folder / "run" / "uncertainty.json").read_text())
+    assert found["without_score"] == {"the server is away": 20}
+    assert found["judgements"] == 60
+
+
 @pytest.mark.parametrize(
     ("words", "named"),
     [

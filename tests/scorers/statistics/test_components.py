@@ -59,6 +59,18 @@ def test_what_cannot_be_told_from_something_else_is_named() -> None:
     assert set(found.variances) == {"query", RESIDUAL}
     assert "one judge" in found.unidentified["judge"]
     assert "residual" in found.unidentified["system x query"]
+    # The wordings of a single judge are told all the same.
+    alone = variance_components(
+        np.random.default_rng(0).normal(size=72),
+        design(2, 12, 1, 3),
+        TERMS,
+        "system",
+        draws=20,
+    )
+    assert {"wording", "system x wording"} <= {*alone.variances}
+    assert "one judge" in alone.unidentified["judge"]
+    assert "system" in alone.unidentified["system x judge"]
+    assert alone.unidentified["query x judge"] == "it cannot be told from query"
     factors = design(2, 12, 3, 1)
     twin = {"judge": ("judge",), "again": ("judge",)}
     values = np.random.default_rng(0).normal(size=72)
@@ -140,8 +152,18 @@ def test_the_interval_with_the_judge_holds_the_mean_of_all_judges(own: int) -> N
     assert 0.93 <= held / samples <= (0.999 if own == 0 else 0.985)
 
 
+def test_of_judges_that_nobody_measured_nothing_is_said() -> None:
+    errors = JudgeErrors(variances={"query": 4.0, RESIDUAL: 1.0}, freedom=math.inf)
+    mean = Estimate(50.0, (40.0, 60.0), 40)
+    assert errors.interval(mean, (0.0, 100.0)) is None
+    assert {option.of for option in errors.options(1.0, 40)} == {"queries", "repeats"}
+    worded = JudgeErrors(variances={"wording": 0.0, RESIDUAL: 1.0}, freedom=math.inf)
+    assert worded.interval(mean, (0.0, 100.0)) == mean.ci95
+
+
 def test_what_to_buy_is_the_least_that_is_enough() -> None:
     variances = {"system x query": 8.0, "system x judge": 1.0, RESIDUAL: 4.0, "judge": 50.0}
+    variances["wording"] = 0.0
     errors = JudgeErrors(variances=variances, freedom=math.inf)
     reach = special.ndtri(0.975) + special.ndtri(0.8)
     difference = 1.000001 * reach * math.sqrt(2 * (8 / 100 + 1 / 2 + 4 / 200))
