@@ -181,12 +181,12 @@ class RedrawingReview(ABC):
             waiting = [tries for tries in waiting if self._falls_short(tries)]
             again = [self._again(tries) for tries in waiting]
             drawings = (yield from draw(again)) if again else []
-            if lost := self._lost_drawing(drawings):
+            if lost := self._end_by_drawing(drawings):
                 return lost
             for tries, request, outcome in zip(waiting, again, drawings, strict=True):
                 tries.append(Try(request, outcome))
             waiting = [tries for tries in waiting if tries[-1].image]
-        kept = [self._kept(tries) for tries in places]
+        kept = [self._choose(tries) for tries in places]
         notes = []
         for image, (tries, best) in enumerate(zip(places, kept, strict=True), start=1):
             for number, tried in enumerate(tries, start=1):
@@ -211,7 +211,7 @@ class RedrawingReview(ABC):
                 question = self._question(tries, critic.seeded, before, ask)
                 jobs.append(Job(critic, question, label))
             outcomes = yield jobs
-            if lost := self._lost_look(outcomes):
+            if lost := self._end_by_look(outcomes):
                 return lost
             for tries, outcome in zip(waiting, outcomes, strict=True):
                 tries[-1].looks.append(outcome)
@@ -249,14 +249,14 @@ class RedrawingReview(ABC):
         """Return what is drawn next."""
 
     @abstractmethod
-    def _kept(self, tries: Sequence[Try]) -> Try:
+    def _choose(self, tries: Sequence[Try]) -> Try:
         """Return the try that stays."""
 
-    def _lost_drawing(self, drawings: Sequence[Outcome[Any]]) -> Skip | Failure | None:
+    def _end_by_drawing(self, drawings: Sequence[Outcome[Any]]) -> Skip | Failure | None:
         """Return what of the images drawn again ends the walk."""
         return open_failure(drawings)
 
-    def _lost_look(self, outcomes: Sequence[Outcome[Any]]) -> Failure | None:
+    def _end_by_look(self, outcomes: Sequence[Outcome[Any]]) -> Failure | None:
         """Return what of the critic's outcomes ends the walk."""
         return open_failure(outcomes)
 
@@ -322,7 +322,7 @@ class CriticReview(RedrawingReview):
             seed=derived_seed(first.seed or 0, "", 0, len(tries)),
         )
 
-    def _kept(self, tries: Sequence[Try]) -> Try:
+    def _choose(self, tries: Sequence[Try]) -> Try:
         return max(tries, key=_rank)
 
 

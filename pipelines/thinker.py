@@ -309,16 +309,16 @@ def plan_in(reply: str, max_steps: int) -> list[Step]:
     for number, step in enumerate(plans[0], start=1):
         if not isinstance(step, dict):
             raise UnreadablePlanError(f"step {number} is {step!r}, no object")
-        told = _stated(step, _TEXT, number)
-        text = told or _stated(step, _INSTRUCTION, number)
-        prompt = _stated(step, _PROMPT, number)
+        told = _text_of(step, _TEXT, number)
+        text = told or _text_of(step, _INSTRUCTION, number)
+        prompt = _text_of(step, _PROMPT, number)
         if not text and not prompt:
             raise UnreadablePlanError(f"step {number} has neither text nor prompt")
         steps.append(Step(text, prompt or None))
     return steps
 
 
-def _stated(step: Mapping[str, Any], key: str, number: int) -> str:
+def _text_of(step: Mapping[str, Any], key: str, number: int) -> str:
     """Return the text under a key, empty for null; UnreadablePlanError for other things."""
     value = step.get(key)
     if value is None:
@@ -478,14 +478,14 @@ class StepReview(RedrawingReview):
             seed = derived_seed(first.seed or 0, "", 0, len(tries))
         return replace(first, prompt=prompt, seed=seed)
 
-    def _kept(self, tries: Sequence[Try]) -> Try:
+    def _choose(self, tries: Sequence[Try]) -> Try:
         return next(tried for tried in reversed(tries) if tried.image)
 
-    def _lost_drawing(self, drawings: Sequence[Outcome[Any]]) -> Skip | Failure | None:
+    def _end_by_drawing(self, drawings: Sequence[Outcome[Any]]) -> Skip | Failure | None:
         if not self.official:
-            return super()._lost_drawing(drawings)
+            return super()._end_by_drawing(drawings)
         lost = (one for one in drawings if isinstance(one, Skip | Failure))
         return next(lost, None)
 
-    def _lost_look(self, outcomes: Sequence[Outcome[Any]]) -> Failure | None:
-        return super()._lost_look([one for one in outcomes if not _is_cut(one)])
+    def _end_by_look(self, outcomes: Sequence[Outcome[Any]]) -> Failure | None:
+        return super()._end_by_look([one for one in outcomes if not _is_cut(one)])

@@ -53,10 +53,10 @@ class BarAxis:
         below = min(spare / 2, low - least)
         above = min(spare - below, most - high)
         below = min(spare - above, low - least)
-        return cls._rounded(low - below, high + above, form.digits, (least, most))
+        return cls._round_outward(low - below, high + above, form.digits, (least, most))
 
     @classmethod
-    def _rounded(
+    def _round_outward(
         cls, low: float, high: float, digits: int, limits: tuple[float, float]
     ) -> BarAxis:
         """Return an axis with its ends rounded outward, within the limits of its scale."""

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
+from plait.scorers.statistics.estimate import Estimate
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -81,3 +83,12 @@ def name_rows(axes: Axes, names: list[str]) -> None:
 def short(name: str, most: int = 34) -> str:
     """Cut a long name to `most` characters."""
     return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
+def error_bar(estimate: Estimate) -> list[list[float]] | None:
+    """Return the distances to the ends of an interval, as `errorbar` takes them."""
+    if estimate.ci95 is None or estimate.value is None:
+        return None
+    low = max(0.0, estimate.value - estimate.ci95[0])
+    high = max(0.0, estimate.ci95[1] - estimate.value)
+    return [[low], [high]]

@@ -172,7 +172,7 @@ class JudgePanel:
         lacking = np.isnan(self._common[0])
         values = (self.board.values[judge] for judge in self.judges)
         same = all(np.array_equal(np.isnan(own), lacking) for own in values)
-        return same and not self._left_out()
+        return same and not self._systems_without_average()
 
     @cached_property
     def ranges(self) -> list[dict[str, tuple[int, int]]]:
@@ -226,13 +226,13 @@ class JudgePanel:
             f"a rank stand the ranks that the judge leaves open: {about}. The interval of "
             "a mean rank is by query."
         ]
-        if left := self._left_out():
+        if left := self._systems_without_average():
             notes.append(f"Without an average by every judge: {', '.join(left)}.")
         return ResultTable.of(
             f"Ranks by judge ({self.kind})", ["system", *columns], rows, notes
         )
 
-    def _left_out(self) -> list[str]:
+    def _systems_without_average(self) -> list[str]:
         names = (system.name for system in self.board.systems)
         known = {*self.systems}
         return [n for n in names if n not in known and not is_reference(n)]

@@ -66,12 +66,12 @@ class ToldApart:
         parts = []
         for systems, others in self.better:
             verb = "is" if len(systems) == 1 else "are"
-            parts.append(f"{_joined(systems)} {verb} better than {_joined(others)}")
+            parts.append(f"{_join_names(systems)} {verb} better than {_join_names(others)}")
         for group in self.alike:
             if len(group) == 2:
-                parts.append(f"{_joined(group)} cannot be told apart")
+                parts.append(f"{_join_names(group)} cannot be told apart")
             else:
-                parts.append(f"no two of {_joined(group)} can be told apart")
+                parts.append(f"no two of {_join_names(group)} can be told apart")
         return "; ".join(parts)
 
     def _about_best(self) -> str:
@@ -83,8 +83,8 @@ class ToldApart:
             )
         if not self.alike:
             return f"{best} is better than all {len(others)} others"
-        worse = _joined(self.better[0].others)
-        tied = _joined(self.alike[0][1:])
+        worse = _join_names(self.better[0].others)
+        tied = _join_names(self.alike[0][1:])
         return f"{best} is better than {worse}; it cannot be told apart from {tied}"
 
 
@@ -176,7 +176,7 @@ def _pairs_of(better: Iterable[Better]) -> Iterable[tuple[str, str]]:
                 yield name, other
 
 
-def _joined(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     """Return `A, B and C`; of many names the first ones, and how many more there are."""
     if len(names) == 1:
         return names[0]

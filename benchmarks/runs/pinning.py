@@ -188,7 +188,7 @@ def remarks_of_run(
         own = settings.get(scorer.name, {})
         differs += differences_of_scorer(protocol, scorer.name, scorer.stages, own)
     there = {system.name for system in systems}
-    left_out = _left_out(protocol, there, today or date.today())
+    left_out = _absent_systems(protocol, there, today or date.today())
     return PinnedRemarks(
         protocol=protocol,
         differs=tuple(dict.fromkeys(differs)),
@@ -196,7 +196,7 @@ def remarks_of_run(
     )
 
 
-def _left_out(
+def _absent_systems(
     protocol: PinnedProtocol, there: Collection[str], today: date
 ) -> Iterator[str]:
     for name in protocol.systems:

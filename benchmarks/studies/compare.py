@@ -7,11 +7,10 @@ else of the run is needed, and only the results change.
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, is_dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
@@ -35,6 +34,7 @@ from plait.benchmarks.runs.display import Display
 from plait.benchmarks.runs.experiment import engine_options, read_task, refuse_missing
 from plait.benchmarks.runs.opening import open_results
 from plait.benchmarks.runs.run_directory import folder_written, former_config, refuse_pack
+from plait.benchmarks.studies.asking import ask_missing
 from plait.benchmarks.studies.compare_page import Judged, report
 from plait.benchmarks.studies.rulings import lvlm_of, rulings
 from plait.benchmarks.tasks.controls import TRUTH
@@ -45,11 +45,16 @@ from plait.benchmarks.tasks.published import (
     system_of_writer,
 )
 from plait.benchmarks.tasks.task_set import TaskError, TaskSet
-from plait.cluster.counts import count, totals_of
+from plait.cluster.counts import totals_of
 from plait.cluster.lock import RunLock
-from plait.cluster.plan import Plan, final_lookup, iter_comparisons, lookup_in
+from plait.cluster.plan import (
+    EngineOptions,
+    Plan,
+    final_lookup,
+    lookup_in,
+)
 from plait.cluster.records import RecordRow
-from plait.cluster.run import MANIFEST, RunResult, execute
+from plait.cluster.run import MANIFEST
 from plait.cluster.store import Store, StoreError
 from plait.cluster.walks import Lookup, Pending, first_of, read
 from plait.generators.base import (
@@ -216,7 +221,7 @@ def compare(
     plan = plan_of(items)
     display = Display(console)
     with closing(display):
-        run = _make(match, plan, place, display)
+        run = ask_missing(plan, place, root, match.about, display, partial(_prepare, match))
     store = Store(place)
     lookup = first_of(final_lookup(store), of_run, lookup_in(store))
     judged = _judgements(match, lookup)
@@ -248,26 +253,14 @@ def compare(
     return run.exit_status or int(none_read and match.chat.weights not in RANDOM)
 
 
-def _make(
-    match: PreparedComparison, plan: Plan, place: AnyPath, display: Display
-) -> RunResult:
-    """Have the judge asked about all that has no judgement in `place`, if anything."""
-    began = time.monotonic()
-    store = Store(place)
-    counts = count(plan, store)
-    if not any(c.to_run for c in counts):
-        display.starting(counts)
-        totals = totals_of(iter_comparisons(plan, store))
-        seconds = time.monotonic() - began
-        failed = totals["failed"] + totals["failed_scores"]
-        return RunResult(totals, failed=failed, made=0, seconds=seconds)
+def _prepare(match: PreparedComparison) -> EngineOptions:
+    """Return how the judge is asked; UsageError where it cannot be."""
     if match.unloadable is not None:
         raise match.unloadable
     address = match.options.address or match.config.address
-    with RunLock(match.results.root):
-        options = engine_options(match.config, address=address)
-        refuse_missing([match.chat], match.missing_weights, options)
-        return execute(plan, place, options, match.about, display)
+    options = engine_options(match.config, address=address)
+    refuse_missing([match.chat], match.missing_weights, options)
+    return options
 
 
 def plan_of(items: Sequence[PairComparison]) -> Plan:

@@ -106,7 +106,7 @@ def correct(
     if settings.strata not in (None, *STRATA):
         raise unknown("column of strata", settings.strata or "", STRATA)
     scorer = _scorer_of(board, settings.scorer)
-    path = ratings or _collected(root)
+    path = ratings or _find_ratings(root)
     draw, statement = _statement_of(path, settings)
     answers = {*units_to_show(board, pairs=False)}
     read = _read(path, settings.scale, answers)
@@ -115,10 +115,10 @@ def correct(
     people = _people(read)
     known = answers
     if draw is not None:
-        known = _drawn_from(board, draw)
+        known = _population_of(board, draw)
     elif of_pairs:
         known = _pairs_of_rated(board, people)
-    rated = _rated_units(people, known, path, of_pairs=of_pairs)
+    rated = _ratings_of_known(people, known, path, of_pairs=of_pairs)
     judge = _judge_scores(board, scorer, ends_of(scale), known, of_pairs=of_pairs)
     _check_scored(rated, judge, board, root, scorer)
     strata = _strata_of(board, settings.strata)
@@ -159,7 +159,7 @@ def _scorer_of(board: Board, name: str | None) -> Scorer:
     return single[name]
 
 
-def _collected(root: AnyPath) -> Path:
+def _find_ratings(root: AnyPath) -> Path:
     """Return the ratings in the folder of a run; UsageError where there are none."""
     path = root / "annotate" / "annotations.csv"
     if not isinstance(path, Path) or not path.is_file():
@@ -254,7 +254,7 @@ def _pairs_of_rated(board: Board, people: _People) -> set[Unit]:
     return {*units_to_show(board, names, pairs=True)} if names else set()
 
 
-def _drawn_from(board: Board, draw: Draw) -> set[Unit]:
+def _population_of(board: Board, draw: Draw) -> set[Unit]:
     """Return the answers, or pairs, that the rated ones were drawn from; UsageError."""
     there = {system.name for system in board.systems}
     gone = [name for name in draw.systems if name not in there]
@@ -262,7 +262,7 @@ def _drawn_from(board: Board, draw: Draw) -> set[Unit]:
     if not gone:
         found = {*units_to_show(board, draw.systems, pairs=draw.pairs)}
     if gone or len(found) != draw.of + len(draw.gold):
-        changed = f"it no longer has {_named(gone)}" if gone else f"now {len(found):,}"
+        changed = f"it no longer has {_list_names(gone)}" if gone else f"now {len(found):,}"
         raise UsageError(
             f"the run has changed since raters' items were drawn from "
             f"{draw.of + len(draw.gold):,} answers or pairs ({changed}): draw and rate "
@@ -272,7 +272,7 @@ def _drawn_from(board: Board, draw: Draw) -> set[Unit]:
     return found - {*draw.gold}
 
 
-def _rated_units(
+def _ratings_of_known(
     people: _People, known: Collection[Unit], path: Path, *, of_pairs: bool
 ) -> dict[Unit, float]:
     """Return the ratings of what the run has; UsageError where it has none of it."""
@@ -301,7 +301,7 @@ def _judge_scores(
 ) -> _JudgeScores:
     own = _scores(board, scorer)
     if not of_pairs:
-        scores = {u: _mapped(v, scorer, ends) for u, v in own.values.items()}
+        scores = {u: _map_score(v, scorer, ends) for u, v in own.values.items()}
         return _JudgeScores(scores, own.lost)
     opponent = _opponent_of(scorer)
     values: dict[Unit, float] = {}
@@ -335,7 +335,7 @@ def _scores(board: Board, scorer: Scorer) -> _JudgeScores:
     return _JudgeScores(values, lost)
 
 
-def _mapped(value: float, scorer: Scorer, onto: Ends) -> float:
+def _map_score(value: float, scorer: Scorer, onto: Ends) -> float:
     """Return the place of a score on people's scale, higher being better.
 
     One without a scale stays as it is, since lambda finds out what it is worth.
@@ -358,7 +358,7 @@ def _beside(pair: Unit, opponent: str, own: _JudgeScores, scorer: Scorer) -> flo
     """Return what a scorer of pairs says for the pair's system, if it judged the pair."""
     for side, other in (pair.sides, pair.sides[::-1]):
         if other.system == opponent and side in own.values:
-            value = _mapped(own.values[side], scorer, PERCENT)
+            value = _map_score(own.values[side], scorer, PERCENT)
             return value if side == pair.sides[0] else 100.0 - value
     return None
 
@@ -565,7 +565,7 @@ def _notes_on_ratings(
         systems = {unit.system for unit in known} | {unit.baseline for unit in known}
         why = Counter(_unknown(unit, ids, systems) for unit in strangers)
         told = ", ".join(f"{n:,} {reason}" for reason, n in why.most_common())
-        examples = _named([_place(unit) for unit in sorted(strangers)])
+        examples = _list_names([_place(unit) for unit in sorted(strangers)])
         yield f"ratings of what the run does not have, left out: {told} ({examples})"
 
 
@@ -602,13 +602,13 @@ def _notes_on_scores(
 def _notes_on_systems(rated: Collection[_Name], without: Sequence[_Name]) -> Iterator[str]:
     if without:
         names = [" against ".join(filter(None, name)) for name in without]
-        yield f"no ratings, so nothing is corrected: {_named(names)}"
+        yield f"no ratings, so nothing is corrected: {_list_names(names)}"
     if len(rated) == 1:
         ((system, baseline),) = rated
         if not baseline:
             yield f"only {system} was rated: a difference needs two systems"
 
 
-def _named(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     more = f" and {len(names) - _MOST_NAMED:,} more" if len(names) > _MOST_NAMED else ""
     return ", ".join(names[:_MOST_NAMED]) + more

@@ -12,11 +12,10 @@ run itself has asked already is not asked again, and a pilot that stops goes on 
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,13 +35,18 @@ from plait.benchmarks.runs.experiment import (
 )
 from plait.benchmarks.runs.opening import open_results
 from plait.benchmarks.runs.run_directory import former_config, refuse_pack
+from plait.benchmarks.studies.asking import ask_missing
 from plait.benchmarks.studies.uncertainty_tables import PilotResult
 from plait.benchmarks.tasks.controls import is_reference
 from plait.benchmarks.tasks.published import as_asked
-from plait.cluster.counts import count, totals_of
+from plait.cluster.counts import count
 from plait.cluster.lock import RunLock
-from plait.cluster.plan import Plan, final_lookup, iter_comparisons, lookup_in
-from plait.cluster.run import RunResult, execute
+from plait.cluster.plan import (
+    EngineOptions,
+    Plan,
+    final_lookup,
+    lookup_in,
+)
 from plait.cluster.store import Store
 from plait.cluster.walks import Lookup, Pending, first_of, read
 from plait.generators.base import Outcome, Result, StageSpec, Walk, WeightsName
@@ -192,7 +196,7 @@ def uncertainty(root: AnyPath, options: PilotOptions, console: Console) -> int:
         if options.dry_run:
             display.starting(count(plan, Store(place)))
             return 0
-        run = _make(pilot, plan, place, display)
+        run = ask_missing(plan, place, root, pilot.about, display, partial(_prepare, pilot))
     store = Store(place)
     lookup = first_of(final_lookup(store), of_run, lookup_in(store))
     result = result_of(pilot, lookup)
@@ -203,23 +207,13 @@ def uncertainty(root: AnyPath, options: PilotOptions, console: Console) -> int:
     return run.exit_status
 
 
-def _make(pilot: Pilot, plan: Plan, place: AnyPath, display: Display) -> RunResult:
-    """Have the judges asked about all that has no score in `place`, if anything."""
-    began = time.monotonic()
-    store = Store(place)
-    counts = count(plan, store)
-    if not any(c.to_run for c in counts):
-        display.starting(counts)
-        totals = totals_of(iter_comparisons(plan, store))
-        failed = totals["failed"] + totals["failed_scores"]
-        seconds = time.monotonic() - began
-        return RunResult(totals, failed=failed, made=0, seconds=seconds)
+def _prepare(pilot: Pilot) -> EngineOptions:
+    """Return how the judges are asked; UsageError where one cannot be."""
     address = pilot.options.address or pilot.config.address
-    with RunLock(pilot.results.root):
-        options = engine_options(pilot.config, address=address)
-        stages = [judge.stage for judge in pilot.judges]
-        refuse_missing(stages, pilot.missing_weights, options)
-        return execute(plan, place, options, pilot.about, display)
+    options = engine_options(pilot.config, address=address)
+    stages = [judge.stage for judge in pilot.judges]
+    refuse_missing(stages, pilot.missing_weights, options)
+    return options
 
 
 def _queries(items: Sequence[PilotItem]) -> list[Query]:

@@ -187,7 +187,7 @@ def marks(reply: str, names: tuple[str, ...]) -> dict[str, float] | Unreadable:
     lacking: list[str] = []
     several: list[str] = []
     for name in names:
-        readings = {_mark(value) for value in _stated(reply, name)}
+        readings = {_mark(value) for value in _find_values(reply, name)}
         mark = next(iter(readings), None)
         if len(readings) > 1:
             several.append(name)
@@ -203,7 +203,7 @@ def marks(reply: str, names: tuple[str, ...]) -> dict[str, float] | Unreadable:
     return found
 
 
-def _stated(reply: str, name: str) -> list[Any]:
+def _find_values(reply: str, name: str) -> list[Any]:
     if stated := statements_of(reply, name):
         return stated
     text = separate(reply).text

@@ -82,7 +82,7 @@ def rogan_gladen(strata: Sequence[RatedAnswers]) -> RoganGladen:
     specificity add up to 1 or less, or are not shown to add up to more (the delta method
     divides by what they exceed it by), and where the share would be below 0 or above 1.
     """
-    answers = _joined(strata)
+    answers = _join(strata)
     none = Estimate(None, None, 0, NO_ANSWER)
     if not len(answers.judged):
         return RoganGladen(judged=None, sensitivity=none, specificity=none, share=none)
@@ -102,7 +102,7 @@ def rogan_gladen(strata: Sequence[RatedAnswers]) -> RoganGladen:
     return RoganGladen(judged=everything.value, share=share, **estimates)
 
 
-def _joined(strata: Sequence[RatedAnswers]) -> _Answers:
+def _join(strata: Sequence[RatedAnswers]) -> _Answers:
     names: list[str] = []
     for stratum in strata:
         names += stratum.queries

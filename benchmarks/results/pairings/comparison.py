@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,6 +24,7 @@ from plait.benchmarks.results.costs import (
     RecordCost,
     total,
 )
+from plait.benchmarks.results.frontier import frontier
 from plait.benchmarks.results.numbers import NumberForm
 from plait.benchmarks.results.pairings.matrix import PairingMatrix, matrices_of
 from plait.benchmarks.results.people import Agreement, agreement_of
@@ -248,26 +248,10 @@ class Pairings:
 
         By the means alone, whose intervals may overlap.
         """
-        sign = 1 if scores.scorer.direction == "higher" else -1
-        places = {
-            name: (cost.value or 0.0, sign * (score.value or 0.0))
-            for name, (cost, score) in self.points(scores).items()
-        }
-
-        def order(name: str) -> tuple[float, float, str]:
-            cost, score = places[name]
-            return cost, -score, name
-
-        frontier: list[str] = []
-        best = -math.inf
-        # In order of cost; of equally cheap ones those with the best score alone.
-        for name in sorted(places, key=order):
-            _, score = places[name]
-            is_equal = bool(frontier) and places[name] == places[frontier[-1]]
-            if score > best or is_equal:
-                frontier.append(name)
-                best = score
-        return frontier
+        points = self.points(scores)
+        costs = {name: cost.value or 0.0 for name, (cost, _) in points.items()}
+        values = {name: score.value or 0.0 for name, (_, score) in points.items()}
+        return frontier(costs, values, scores.scorer.direction)
 
 
 def _draws(keys: Sequence[str], values: Mapping[str, Floats]) -> Floats:

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from plait.benchmarks.results.board import Board
 from plait.benchmarks.results.contact_sheet import Read
 from plait.benchmarks.results.costs import MEASURES
-from plait.benchmarks.results.figures import ACCENT, INK, MUTED, SURFACE, draw
+from plait.benchmarks.results.figures import ACCENT, INK, MUTED, SURFACE, draw, error_bar
 from plait.benchmarks.results.page_files import PageFiles
 from plait.benchmarks.results.pairings.comparison import (
     Pairings,
@@ -97,8 +97,8 @@ def plot_of(
             fill, ink = (ACCENT, SURFACE) if name in frontier else (SURFACE, INK)
             axes.errorbar(
                 *places[name],
-                xerr=_error(cost),
-                yerr=_error(score),
+                xerr=error_bar(cost),
+                yerr=error_bar(score),
                 color=ACCENT,
                 ecolor=MUTED,
                 elinewidth=1,
@@ -117,9 +117,3 @@ def plot_of(
             )
 
     return draw(_WIDTH, _HEIGHT, words, paint)
-
-
-def _error(e: Estimate) -> list[list[float]] | None:
-    if e.ci95 is None or e.value is None:
-        return None
-    return [[max(0.0, e.value - e.ci95[0])], [max(0.0, e.ci95[1] - e.value)]]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from plait.benchmarks.results.board import DONE, Board
+from plait.benchmarks.results.frontier import frontier
 from plait.benchmarks.studies.paper.columns import PaperColumn, PaperContent
 from plait.scorers.statistics.estimate import Estimate
 from plait.scorers.statistics.means import AMOUNT, mean_by_question
@@ -55,23 +55,8 @@ def _means(board: Board, measure: str, systems: Sequence[str]) -> dict[str, Esti
     return means
 
 
-def frontier(costs: AnswerCosts, column: PaperColumn) -> list[str]:
-    """Return the systems that no other beats in score and cost, the cheapest first.
-
-    By the means alone, whose intervals may overlap.
-    """
-    sign = 1 if column.scorer.direction == "higher" else -1
-    known = [name for name in costs.means if name in column.known]
-
-    def place(name: str) -> tuple[float, float]:
-        cost = costs.means[name].value or 0.0
-        return cost, -sign * (column.known[name].estimate.value or 0.0)
-
-    best = math.inf
-    found = []
-    for name in sorted(known, key=place):
-        _, score = place(name)
-        if score < best:
-            found.append(name)
-            best = score
-    return found
+def frontier_of(costs: AnswerCosts, column: PaperColumn) -> list[str]:
+    """Return the systems that no other beats in score and cost, the cheapest first."""
+    amounts = {name: cost.value or 0.0 for name, cost in costs.means.items()}
+    scores = {name: cell.estimate.value or 0.0 for name, cell in column.known.items()}
+    return frontier(amounts, scores, column.scorer.direction)

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from plait.benchmarks.results.figures import name_rows, short
+from plait.benchmarks.results.figures import error_bar, name_rows, short
 from plait.benchmarks.studies.paper.columns import PaperColumn, PaperContent
-from plait.benchmarks.studies.paper.costs import AnswerCosts, frontier
+from plait.benchmarks.studies.paper.costs import AnswerCosts, frontier_of
 from plait.benchmarks.studies.paper.tables import file_name
 from plait.generators.buckets import AnyPath
 from plait.generators.files import write_whole
@@ -99,7 +99,7 @@ def figures_of(
         yield scorer_figure(content, shared)
     if costs is not None:
         yield cost_figure(content, costs)
-    if errors := _judge_errors(content):
+    if errors := _judgeerror_bar(content):
         yield variance_figure(errors)
     if pair is None and len(content.models) > 1:
         pair = content.models[0], content.models[1]
@@ -127,15 +127,6 @@ def _looks(content: PaperContent) -> dict[str, Look]:
     return looks
 
 
-def _errors(estimate: Estimate) -> list[list[float]] | None:
-    """Return the distances to the ends of the interval, as `errorbar` takes them."""
-    if estimate.ci95 is None or estimate.value is None:
-        return None
-    low = max(0.0, estimate.value - estimate.ci95[0])
-    high = max(0.0, estimate.ci95[1] - estimate.value)
-    return [[low], [high]]
-
-
 def _draw_point(
     axes: Axes, look: Look, x: Estimate, y: Estimate, *, filled: bool = True
 ) -> None:
@@ -143,8 +134,8 @@ def _draw_point(
     axes.errorbar(
         x.value or 0.0,
         y.value or 0.0,
-        xerr=_errors(x),
-        yerr=_errors(y),
+        xerr=error_bar(x),
+        yerr=error_bar(y),
         marker=look.marker,
         color=look.colour,
         markerfacecolor=look.colour if filled else "white",
@@ -234,7 +225,7 @@ def category_figure(content: PaperContent, column: PaperColumn) -> PaperFigure:
                 linewidth=0,
             )
             for x, estimate in zip(places, own, strict=True):
-                if (errors := _errors(estimate)) is not None:
+                if (errors := error_bar(estimate)) is not None:
                     height = estimate.value or 0.0
                     axes.errorbar(x, height, yerr=errors, color="0.2", linewidth=0.8)
         figure.legend(loc="outside lower center", ncols=2)
@@ -291,7 +282,7 @@ def cost_figure(content: PaperContent, costs: AnswerCosts) -> PaperFigure:
             axes.grid(True)
             axes.set_xlabel(costs.label)
             axes.set_ylabel(short(_label(column), 30))
-            edge = frontier(costs, column)
+            edge = frontier_of(costs, column)
             x = [costs.means[name].value or 0.0 for name in edge]
             y = [column.known[name].estimate.value or 0.0 for name in edge]
             axes.step(x, y, where="post", color="0.4", linestyle="--", linewidth=0.8)
@@ -315,7 +306,7 @@ def cost_figure(content: PaperContent, costs: AnswerCosts) -> PaperFigure:
     )
 
 
-def _judge_errors(content: PaperContent) -> dict[str, JudgeErrors]:
+def _judgeerror_bar(content: PaperContent) -> dict[str, JudgeErrors]:
     """Return by scorer what its judge's error was measured to be."""
     found: dict[str, JudgeErrors] = {}
     for board in content.boards:

@@ -16,7 +16,7 @@ from plait.benchmarks.results.board import Board
 from plait.benchmarks.results.comparisons import compare_systems, ranges_of_ranks
 from plait.benchmarks.results.repeats import spread_over_repeats
 from plait.benchmarks.studies.paper.columns import PaperChoice, content_of
-from plait.benchmarks.studies.paper.costs import AnswerCosts, frontier
+from plait.benchmarks.studies.paper.costs import AnswerCosts, frontier_of
 from plait.benchmarks.studies.paper.figures import figures_of, save
 from plait.benchmarks.studies.paper.sheet import SheetChoice, grid_of
 from plait.benchmarks.studies.paper.tables import main_table
@@ -192,9 +192,9 @@ def test_figures_are_drawn_of_many_systems_and_nothing_is_beaten_on_the_frontier
     content = content_of([run.root], PaperChoice(correction="none"))
     means = {FIRST: Estimate(1.0, (0.5, 1.5), 12), SECOND: Estimate(3.0, (2.5, 3.5), 12)}
     costs = AnswerCosts("seconds per answer", means)
-    assert frontier(costs, content.columns[0]) == [FIRST, SECOND]
+    assert frontier_of(costs, content.columns[0]) == [FIRST, SECOND]
     dear = AnswerCosts("", {FIRST: means[SECOND], SECOND: means[FIRST]})
-    assert frontier(dear, content.columns[0]) == [SECOND]
+    assert frontier_of(dear, content.columns[0]) == [SECOND]
     names = []
     for figure in figures_of(content, costs, (FIRST, SECOND)):
         names += save(figure, tmp_path)
