@@ -121,7 +121,7 @@ class RayExecutor(Executor):
         if head is not None:
             host, _, port = head.rpartition(":")
             self._head = Node(head, Resources(), host.strip("[]"), int(port))
-        self._nodes: list[Node] = []
+        self._nodes: list[Node] | None = None
         self._asked: Future[list[Node]] | None = None
         self._exits = LocalExits()
 
@@ -135,10 +135,12 @@ class RayExecutor(Executor):
             )
         # Without a head Ray does not answer, and nothing else could be done meanwhile.
         self._asked = self._asked or in_background(_living_nodes)
-        wait([self._asked], _NODES_LIMIT_S if self._nodes else None)
+        # Ray may have named no node at all just before its head was lost.
+        wait([self._asked], None if self._nodes is None else _NODES_LIMIT_S)
         if self._asked.done():
             self._nodes = self._asked.result()
             self._asked = None
+        assert self._nodes is not None
         return self._nodes
 
     def watch(self, nodes: Iterable[Node]) -> None:

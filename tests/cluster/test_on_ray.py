@@ -280,17 +280,22 @@ def test_a_ray_that_a_run_starts_for_itself_never_grows(
     assert not probe.is_local(None)
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("alive", [True, False])
 def test_a_head_that_is_gone_ends_a_run_and_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
+    alive: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without it Ray does not answer; after a minute it would end the process."""
+    """Without it Ray does not answer; after a minute it would end the process.
+
+    The nodes may be lost just before it, so that Ray has named none.
+    """
     head, answered = "10.0.0.1:6379", threading.Event()
-    about = {"Alive": True, "Resources": {"CPU": 2.0}, "NodeID": "n"}
+    about = {"Alive": alive, "Resources": {"CPU": 2.0}, "NodeID": "n"}
     about |= {"NodeManagerAddress": "10.0.0.1", "NodeManagerPort": 1}
     monkeypatch.setattr("ray.nodes", lambda: [about])
     executor = on_ray.RayExecutor(fixed=False, head=head)
     nodes = executor.nodes()
-    assert [node.id for node in nodes] == ["n"]
+    assert [node.id for node in nodes] == ["n"] * alive
     monkeypatch.setattr("ray.nodes", lambda: answered.wait() and [])
     monkeypatch.setattr(on_ray, "_NODES_LIMIT_S", 0.01)
     assert executor.nodes() == nodes
