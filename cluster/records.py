@@ -70,12 +70,16 @@ _COLUMNS: dict[Kind, list[tuple[str, pa.DataType]]] = {
     Kind.SCORE: [("value", pa.float64()), ("parts", pa.string())],
     Kind.EMBED: [("vector", pa.binary())],
 }
+# Parts that earlier versions wrote, to which later ones may be joined, name their stage as
+# one that draws.
+_COLUMNS[Kind.TRANSFORM] = _COLUMNS[Kind.RENDER]
 ADDED: dict[Kind, frozenset[str]] = {Kind.DRAFT: frozenset({"images"})}
 """Columns that parts of earlier versions lack; none of their records needs them."""
 LIGHT: dict[Kind, tuple[str, ...]] = {
     Kind.DRAFT: ("segments",),
     Kind.CONDITION: ("digest",),
     Kind.RENDER: ("digest",),
+    Kind.TRANSFORM: ("digest",),
     Kind.SCORE: ("value", "parts"),
     Kind.EMBED: ("vector",),
 }
@@ -117,7 +121,10 @@ def as_current(kind: Kind, table: pa.Table) -> pa.Table:
 
 
 def kind_of(columns: Collection[str]) -> Kind | None:
-    """The kind of stage whose columns these are; None for those of a later version."""
+    """The kind of stage whose columns these are; None for those of a later version.
+
+    Of kinds that are stored alike it is the first.
+    """
     for kind, schema in SCHEMAS.items():
         if set(columns) | ADDED.get(kind, frozenset()) == set(schema.names):
             return kind
@@ -250,7 +257,7 @@ def _body(kind: Kind, item: Item, value: Any) -> dict[str, Any]:
             return _draft_columns(value)
         case Kind.CONDITION:
             return {"digest": value.digest, "payload": [value.read()]}
-        case Kind.RENDER:
+        case Kind.RENDER | Kind.TRANSFORM:
             # A `Drawing` is encoded here, off the compute path.
             image = value if isinstance(value, Image) else value.encoded()
             prompt = getattr(item.input, "prompt", None)
@@ -324,7 +331,7 @@ def decode(kind: Kind, row: RecordRow) -> Outcome[Any]:
                 return Result(_draft(row))
             case Kind.CONDITION:
                 return Result(Payload(row.light[0], place=row.cell("payload", 0)))
-            case Kind.RENDER:
+            case Kind.RENDER | Kind.TRANSFORM:
                 return Result(Image(row.light[0], place=row.cell("image.bytes")))
             case Kind.SCORE:
                 return Result(Score(row.light[0], json.loads(row.light[1])))

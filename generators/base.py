@@ -22,6 +22,7 @@ from plait.generators.document import (
     Embedding,
     ImageRequest,
     Request,
+    TransformRequest,
     content_of_turns,
 )
 from plait.generators.errors import UsageError
@@ -41,7 +42,7 @@ RANDOM: tuple[WeightsName, ...] = ("dummy", "tiny")
 SCHEMA_VERSION = 1
 """Bumped when the stored form of a result changes."""
 
-StageInput = Request | ImageRequest | Candidate
+StageInput = Request | ImageRequest | TransformRequest | Candidate
 T = TypeVar("T")
 
 
@@ -54,6 +55,8 @@ class Kind(StrEnum):
     """ImageRequest -> Payload: turns a request into its decoder's input (Emu2)."""
     RENDER = "render"
     """ImageRequest -> Image: a text-to-image model or a native image decoder."""
+    TRANSFORM = "transform"
+    """TransformRequest -> Image: changes an image that is there, without a model."""
     SCORE = "score"
     """Candidate -> Score."""
     EMBED = "embed"
@@ -282,6 +285,9 @@ class StageSpec:
     stage: str = ""
     """Declared name of a built-in stage in result keys, so that its class may move or be
     renamed. A user's stage declares none: its `module:Class` is its name."""
+    keyed_as: Kind | None = None
+    """The kind in result keys of a stage that had another one in earlier versions of plait,
+    whose records stay valid; None for one that has had no other."""
     version: int = 1
     """Bumped by hand when the class's results change."""
     superseded: Mapping[int, str] = field(default_factory=dict)
@@ -314,7 +320,8 @@ class StageSpec:
         if self.recorded:
             return self.recorded
         name = self.stage or self.target
-        about = (self.kind, name, self.version, self.identity, self.weights)
+        kind = self.keyed_as or self.kind
+        about = (kind, name, self.version, self.identity, self.weights)
         return digest(SCHEMA_VERSION, *about, self.settings)
 
     @property
@@ -322,6 +329,10 @@ class StageSpec:
         """Parameters of its model in billions; None where that is not known."""
         width = 4 if self.settings.get("dtype") == "float32" else 2
         return None if self.work is None else self.work.weight_bytes / width / 1e9
+
+    def was_of_kind(self, recorded: str) -> bool:
+        """Return whether a run may have recorded this stage as of the kind `recorded`."""
+        return recorded in (self.kind, self.keyed_as)
 
     def faults_of(self, version: int) -> str:
         """Return what was wrong with a former version, and all after it; mostly empty."""

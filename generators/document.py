@@ -119,6 +119,20 @@ class ImageRequest:
 
 @_pickle_as_call
 @dataclass(frozen=True, slots=True)
+class TransformRequest:
+    """An image to be changed, and others that say how: whose size, within which mask."""
+
+    image: Image
+    others: tuple[Image, ...] = ()
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        """The image to be changed, then the others."""
+        return (self.image, *self.others)
+
+
+@_pickle_as_call
+@dataclass(frozen=True, slots=True)
 class Draft:
     """An answer: text, requests for images, and images that are drawn already."""
 

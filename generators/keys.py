@@ -17,6 +17,7 @@ from plait.generators.document import (
     Payload,
     Request,
     Text,
+    TransformRequest,
     Turn,
 )
 
@@ -102,6 +103,12 @@ def _text_of_text(value: Text) -> str:
     return f'{{"Text":{{"text":{_encode(value.text)}}}}}'
 
 
+def _text_of_transform(value: TransformRequest) -> str:
+    # Its records are named as in earlier versions, whose transforms were asked like models
+    # that draw from images.
+    return f'{{"ImageRequest":{{"context":{_list_text(value.images)}}}}}'
+
+
 def _memoise(write: Callable[[Any], str]) -> Callable[[Any], str]:
     """Return `write` with a memory of the last few objects, by identity."""
     kept: dict[int, tuple[Any, str]] = {}
@@ -135,6 +142,7 @@ _WRITERS = _Writers(
         list: _list_text,
         **{kind: _writer_of(kind, name) for kind, name in _NAMES.items()},
         Text: _text_of_text,
+        TransformRequest: _text_of_transform,
         Document: _memoise(_writer_of(Document, "Document")),
     }
 )

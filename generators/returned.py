@@ -37,6 +37,7 @@ VALID: dict[Kind, str] = {
     Kind.DRAFT: f"a list of texts and images ({PICTURE_FORMS}), or a Draft",
     Kind.CONDITION: "a Payload",
     Kind.RENDER: f"an image ({PICTURE_FORMS})",
+    Kind.TRANSFORM: f"an image ({PICTURE_FORMS})",
     Kind.SCORE: "a number, a Score, or a mapping of the parts that its class declares",
     Kind.EMBED: "an Embedding",
 }
@@ -69,9 +70,9 @@ def _value_of(kind: Kind, value: Any) -> Any:
         case Kind.DRAFT if isinstance(value, Draft):
             segments = _segments(value.segments)
             return value if segments == value.segments else Draft(segments)
-        case Kind.RENDER if isinstance(value, Drawing):
+        case Kind.RENDER | Kind.TRANSFORM if isinstance(value, Drawing):
             return value
-        case Kind.RENDER if is_picture(value):
+        case Kind.RENDER | Kind.TRANSFORM if is_picture(value):
             return image_of(value)
         case Kind.SCORE if isinstance(value, Score):
             number = _number(value.value)

@@ -36,9 +36,9 @@ from plait.generators.document import (
     Candidate,
     Document,
     Image,
-    ImageRequest,
     Query,
     Score,
+    TransformRequest,
 )
 from plait.generators.work import SCORED, FigureRange, Work
 from plait.scorers.base import NoScore, Preset, Presets, Scorer
@@ -56,7 +56,8 @@ _WHITE = 128
 
 KEPT = StageSpec(
     name="kept",
-    kind=Kind.RENDER,
+    kind=Kind.TRANSFORM,
+    keyed_as=Kind.RENDER,
     target="plait.scorers.kept:Kept",
     stage="kept",
     placement=Placement(batch_size=32),
@@ -89,7 +90,7 @@ def mask_of(query: Query) -> Image | None:
 
 
 class Kept:
-    """ImageRequest with edit, original and mask as context -> the edit, as PNG.
+    """TransformRequest of an edit, by its original and a mask -> the edit, as PNG.
 
     It has the size of the original, whose pixels it has where the mask is white. Skipped
     where the mask leaves nothing.
@@ -98,19 +99,17 @@ class Kept:
     def __init__(self, **_: Any) -> None:
         pass
 
-    def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Image]]:
+    def __call__(self, inputs: Sequence[TransformRequest]) -> list[Outcome[Image]]:
         """Return one outcome for each edit."""
         return [self._put_back(request) for request in inputs]
 
-    def _put_back(self, request: ImageRequest) -> Outcome[Image]:
+    def _put_back(self, request: TransformRequest) -> Outcome[Image]:
         from PIL.Image import Resampling
 
         from plait.generators.images import ImageError, decode
 
         try:
-            edited, original, mask = (
-                decode(segment) for segment in request.context if isinstance(segment, Image)
-            )
+            edited, original, mask = map(decode, request.images)
         except ImageError as error:
             return Failure(f"edit, original or mask: {error}", Fault.BAD_INPUT)
         if edited.size != original.size:
@@ -168,7 +167,7 @@ class KeptScorer(Scorer):
             return edit
         mask = mask_of(query)
         assert mask is not None
-        request = ImageRequest(context=(edit.edited, edit.original, mask))
+        request = TransformRequest(edit.edited, (edit.original, mask))
         (kept,) = yield [Job(KEPT, request, query.id)]
         if isinstance(kept, Skip):
             return Unscored(kept.reason)

@@ -21,6 +21,7 @@ from plait.generators.document import (
     Payload,
     Request,
     Text,
+    TransformRequest,
     Turn,
     parts_of,
     replace_parts,
@@ -104,6 +105,8 @@ def plain_form(value: Any) -> Any:
     if isinstance(value, Blob):
         origin = value.origin if isinstance(value, Payload) else None
         return {type(value).__name__: origin or value.digest}
+    if isinstance(value, TransformRequest):
+        return plain_form(ImageRequest(context=value.images))
     content = {f.name: plain_form(getattr(value, f.name)) for f in fields(value)}
     filled = {k: v for k, v in content.items() if v not in (None, [], {})}
     return {type(value).__name__: filled}
@@ -143,6 +146,7 @@ INPUTS = st.one_of(
         st.none() | TEXTS,
         st.lists(TEXTS, max_size=2).map(tuple),
     ),
+    st.builds(TransformRequest, IMAGES, st.lists(IMAGES, max_size=2).map(tuple)),
     st.builds(Blob, TEXTS),
     SETTINGS,
 )
