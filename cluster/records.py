@@ -40,6 +40,7 @@ from plait.generators.document import (
     Score,
     Text,
 )
+from plait.generators.logprobs import AnswerTokens, Logprobs
 from plait.generators.unicode import valid_text, with_valid_text
 
 _COMMON = [
@@ -70,9 +71,10 @@ _COLUMNS: dict[Kind, list[tuple[str, pa.DataType]]] = {
     Kind.SCORE: [("value", pa.float64()), ("parts", pa.string())],
     Kind.EMBED: [("vector", pa.binary())],
 }
-# Parts that earlier versions wrote, to which later ones may be joined, name their stage as
-# one that draws.
+# Earlier versions did not tell these kinds apart: what they wrote is read, and joined with
+# what is written today.
 _COLUMNS[Kind.TRANSFORM] = _COLUMNS[Kind.RENDER]
+_COLUMNS[Kind.LOGPROBS] = _COLUMNS[Kind.SCORE]
 ADDED: dict[Kind, frozenset[str]] = {Kind.DRAFT: frozenset({"images"})}
 """Columns that parts of earlier versions lack; none of their records needs them."""
 LIGHT: dict[Kind, tuple[str, ...]] = {
@@ -81,6 +83,7 @@ LIGHT: dict[Kind, tuple[str, ...]] = {
     Kind.RENDER: ("digest",),
     Kind.TRANSFORM: ("digest",),
     Kind.SCORE: ("value", "parts"),
+    Kind.LOGPROBS: ("value", "parts"),
     Kind.EMBED: ("vector",),
 }
 """Columns that make an outcome; larger ones are read by those who need them."""
@@ -264,6 +267,8 @@ def _body(kind: Kind, item: Item, value: Any) -> dict[str, Any]:
             return {"digest": image.digest, "image": _cell(image), "prompt": prompt}
         case Kind.SCORE:
             return {"value": float(value.value), "parts": _object(value.parts)}
+        case Kind.LOGPROBS:
+            return _logprobs_columns(value)
         case Kind.EMBED:
             return {"vector": value.vector}
 
@@ -296,6 +301,13 @@ def _draft_columns(draft: Draft) -> dict[str, Any]:
         "payload": payloads,
         "images": [_cell(image) for image in draft.images],
     }
+
+
+def _logprobs_columns(logprobs: Logprobs) -> dict[str, Any]:
+    answers = {}
+    for answer, own in logprobs.answers.items():
+        answers[answer] = {"tokens": own.tokens, "logprobs": own.logprobs}
+    return {"value": logprobs.value, "parts": _object({"answers": answers})}
 
 
 def rows_of(kind: Kind, table: pa.Table, part: str, first: int = 0) -> dict[str, RecordRow]:
@@ -335,6 +347,8 @@ def decode(kind: Kind, row: RecordRow) -> Outcome[Any]:
                 return Result(Image(row.light[0], place=row.cell("image.bytes")))
             case Kind.SCORE:
                 return Result(Score(row.light[0], json.loads(row.light[1])))
+            case Kind.LOGPROBS:
+                return Result(_logprobs(row))
             case Kind.EMBED:
                 return Result(Embedding(row.light[0]))
 
@@ -344,6 +358,13 @@ _UNMADE: dict[str, type[Skip | Unscored | NotApplicable]] = {
     OutcomeName.UNSCORED: Unscored,
     OutcomeName.NOT_APPLICABLE: NotApplicable,
 }
+
+
+def _logprobs(row: RecordRow) -> Logprobs:
+    answers = {}
+    for answer, own in json.loads(row.light[1])["answers"].items():
+        answers[answer] = AnswerTokens(tuple(own["tokens"]), tuple(own["logprobs"]))
+    return Logprobs(answers)
 
 
 def _draft(row: RecordRow) -> Draft:

@@ -20,7 +20,9 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 from plait.generators.document import (
     Candidate,
     Embedding,
+    EmbedInput,
     ImageRequest,
+    LogprobsRequest,
     Request,
     TransformRequest,
     content_of_turns,
@@ -29,7 +31,7 @@ from plait.generators.errors import UsageError
 from plait.generators.extras import Extra
 from plait.generators.files import safe_name
 from plait.generators.former import import_to_write
-from plait.generators.keys import canonical_text, digest, digest_of_texts
+from plait.generators.keys import canonical_text, digest, digest_of_texts, input_text
 from plait.generators.work import Work
 
 Weights = Literal["pretrained", "dummy", "tiny"]
@@ -42,12 +44,14 @@ RANDOM: tuple[WeightsName, ...] = ("dummy", "tiny")
 SCHEMA_VERSION = 1
 """Bumped when the stored form of a result changes."""
 
-StageInput = Request | ImageRequest | TransformRequest | Candidate
+StageInput = (
+    Request | ImageRequest | TransformRequest | Candidate | LogprobsRequest | EmbedInput
+)
 T = TypeVar("T")
 
 
 class Kind(StrEnum):
-    """The kinds of stage, each with one stored form."""
+    """The kinds of stage, each with one stored form (`plait.cluster.records`)."""
 
     DRAFT = "draft"
     """Request -> Draft: an LVLM, a native model's LM, a judge."""
@@ -59,8 +63,10 @@ class Kind(StrEnum):
     """TransformRequest -> Image: changes an image that is there, without a model."""
     SCORE = "score"
     """Candidate -> Score."""
+    LOGPROBS = "logprobs"
+    """LogprobsRequest -> Logprobs: an LVLM that says how likely it gives each answer."""
     EMBED = "embed"
-    """Candidate -> Embedding: its document is one image or one text."""
+    """Image, Text or WindowedText -> Embedding."""
 
 
 class Fault(StrEnum):
@@ -419,7 +425,7 @@ class Job:
     def _input_text(self) -> str:
         if isinstance(self.input, Request):
             return _text_of_request(self.input)
-        return canonical_text(self.input)
+        return input_text(self.input)
 
     @property
     def keys(self) -> tuple[str, ...]:

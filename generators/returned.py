@@ -32,6 +32,7 @@ from plait.generators.document import (
     Text,
 )
 from plait.generators.images import PICTURE_FORMS, Drawing, image_of, is_picture
+from plait.generators.logprobs import Logprobs
 
 VALID: dict[Kind, str] = {
     Kind.DRAFT: f"a list of texts and images ({PICTURE_FORMS}), or a Draft",
@@ -39,6 +40,7 @@ VALID: dict[Kind, str] = {
     Kind.RENDER: f"an image ({PICTURE_FORMS})",
     Kind.TRANSFORM: f"an image ({PICTURE_FORMS})",
     Kind.SCORE: "a number, a Score, or a mapping of the parts that its class declares",
+    Kind.LOGPROBS: "Logprobs",
     Kind.EMBED: "an Embedding",
 }
 """What a stage of each kind may return for one input, bare or as Result(...)."""
@@ -80,6 +82,8 @@ def _value_of(kind: Kind, value: Any) -> Any:
         case Kind.SCORE if not isinstance(value, Score):
             return Score(_number(value))
         case Kind.CONDITION if isinstance(value, Payload):
+            return value
+        case Kind.LOGPROBS if isinstance(value, Logprobs):
             return value
         case Kind.EMBED if isinstance(value, Embedding):
             return value

@@ -43,7 +43,7 @@ from plait.generators.document import (
 from plait.generators.work import SCORED, FigureRange, Work
 from plait.scorers.base import NoScore, Preset, Presets, Scorer
 from plait.scorers.editing import edit_of, without_original
-from plait.scorers.embeddings.records import alone, directions, values_of
+from plait.scorers.embeddings.records import directions, values_of
 from plait.scorers.embeddings.settings import DinoSettings
 from plait.scorers.parts import PartScale, PartTable
 from plait.scorers.ssim import LpipsSettings, SsimSettings
@@ -178,7 +178,7 @@ class KeptScorer(Scorer):
             candidate = Candidate(Document((kept.value,)), reference=truth)
             return self.read((yield [Job(self.stage, candidate, query.id)])[0])
         pair = (kept.value, edit.original)
-        made = yield from values_of([Job(self.stage, alone(i), query.id) for i in pair])
+        made = yield from values_of([Job(self.stage, i, query.id) for i in pair])
         if not isinstance(made, list):
             return made
         own, original = directions(made)

@@ -14,7 +14,7 @@ from plait.generators.base import (
     Skip,
     Unscored,
 )
-from plait.generators.document import Candidate, Document, Embedding, Image, Text
+from plait.generators.document import Embedding
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,14 +23,6 @@ if TYPE_CHECKING:
 
 Missing = Failure | Skip | Unscored | NotApplicable
 """What a stage gives in place of a value."""
-
-
-def alone(part: Image | Text, prefix: str | None = None) -> Candidate:
-    """Return what the stage is given: one image, or one text.
-
-    A text with a `prefix` is read whole, in windows that all begin with the prefix.
-    """
-    return Candidate(Document((part,)), () if prefix is None else (Text(prefix),))
 
 
 def values_of(
