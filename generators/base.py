@@ -142,9 +142,14 @@ class NotApplicable:
 
 
 @dataclass(frozen=True, slots=True)
-class SetMember(NotApplicable):
-    """What a document adds to a metric of sets of images, which has no value of one."""
+class SetMember:
+    """What a document adds to a metric of sets of images, which has no value of one.
 
+    Scorers give it and stages do not, so that it has no record.
+    """
+
+    reason: str
+    """Why the document has no value of its own."""
     answer: tuple[Embedding, ...] = ()
     truth: tuple[Embedding, ...] = ()
 
@@ -185,6 +190,7 @@ _NAMES: Mapping[type, OutcomeName] = {
     Failure: OutcomeName.FAILED,
     Skip: OutcomeName.SKIPPED,
     NotApplicable: OutcomeName.NOT_APPLICABLE,
+    # Tables have no name of its own for it: they show why there is no value.
     SetMember: OutcomeName.NOT_APPLICABLE,
 }
 
@@ -205,7 +211,7 @@ def add_usage(total: MutableMapping[str, float], usage: Mapping[str, float]) -> 
         total[name] = max(before, amount) if name in PEAKS else before + amount
 
 
-Outcome = Result[T] | Skip | Failure | Unscored | NotApplicable
+Outcome = Result[T] | Skip | Failure | Unscored | NotApplicable | SetMember
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
