@@ -89,7 +89,7 @@ class AspectsJudge(QuestionsJudge[Scores]):
     wording: str = OWN
 
     @classmethod
-    def published(cls, file: AnyPath) -> str:
+    def wording_in(cls, file: AnyPath) -> str:
         """Return the text of the user's copy of `FILE`; UsageError unless published."""
         file = file_in(file, FILE)
         try:

@@ -111,7 +111,7 @@ class GeditJudge(QuestionsJudge[Marks]):
     wording: GeditWording = OWN
 
     @classmethod
-    def published(cls, file: AnyPath) -> GeditWording:
+    def wording_in(cls, file: AnyPath) -> GeditWording:
         """Return the texts of the user's vie_prompts.py; UsageError for others."""
         texts = read_published(file, _DIGESTS)
         consistency = (texts["context"], texts["edit"], texts["consistency"])
@@ -168,7 +168,7 @@ class GeditJudge(QuestionsJudge[Marks]):
         if isinstance(edit, Unscored):
             return edit
         if self.official:
-            shown = yield from self._shown(query, edit)
+            shown = yield from self._show_as_released(query, edit)
             if not isinstance(shown, Edit):
                 return shown
             edit = shown
@@ -182,7 +182,7 @@ class GeditJudge(QuestionsJudge[Marks]):
             return replies
         for i, name in enumerate(names):
             if i not in replies.values:
-                return Unread(f"{name}: {replies.told(i)}")
+                return Unread(f"{name}: {replies.reason_of(i)}")
         lowest = {name: replies.values[i].lowest for i, name in enumerate(names)}
         try:
             value = math.sqrt(lowest[CONSISTENCY] * lowest[QUALITY])
@@ -209,7 +209,7 @@ class GeditJudge(QuestionsJudge[Marks]):
         consistency = (Text(asked), edit.original, edit.edited)
         return consistency, (Text(self.wording.quality), edit.edited)
 
-    def _shown(
+    def _show_as_released(
         self, query: Query, edit: Edit
     ) -> Generator[list[Job], list[Outcome[Any]], Edit | Outcome[Any]]:
         """Return the edit as the released program shows it."""

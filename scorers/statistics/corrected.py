@@ -204,7 +204,7 @@ def _estimate(
             rated=rated,
             answers=answers,
         )
-    lam = _tuned(cells)
+    lam = _tune(cells)
     alone = _variance(cells, 0.0)
     together = _variance(cells, lam)
     corrected = _interval(_value(cells, lam), together, ends, n, METHOD)
@@ -300,7 +300,7 @@ def _add(
     np.add.at(influences, places, factor * (own - own.mean()))
 
 
-def _tuned(cells: Sequence[_Cell]) -> float:
+def _tune(cells: Sequence[_Cell]) -> float:
     """Return lambda: the one of the smallest variance, from 0 to 1.
 
     Of independent answers it is cov(rated, judged) / ((1 + n/N) var(judged)), the variance
