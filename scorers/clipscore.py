@@ -176,6 +176,7 @@ class ClipScorer(Scorer):
         scored = [pair for pair in pairs if pair.text]
         if not scored:
             return Unscored(ClipScorer.no_text)
+        # Images that share a text share its record.
         texts = list(dict.fromkeys(pair.text for pair in scored))
         images_of = [pair.image for pair in scored]
         inputs = [*map(self._input_of, texts), *images_of]
@@ -198,6 +199,7 @@ class ClipScorer(Scorer):
     def _cosine(self, image: Vectors, windows: Vectors) -> float:
         if self.long_text == "max":
             return float((windows @ image).max())
+        # A mean of unit vectors is shorter than 1: the cosine takes its length off.
         mean = windows.mean(axis=0)
         return float(mean @ image / (mean @ mean) ** 0.5)
 

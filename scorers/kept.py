@@ -114,9 +114,10 @@ class Kept:
             return Failure(f"edit, original or mask: {error}", Fault.BAD_INPUT)
         if edited.size != original.size:
             edited = edited.resize(original.size, Resampling.BICUBIC)
+        # Without new shades along the edge, which would then count as black or white.
         region = mask.convert("L").resize(original.size, Resampling.NEAREST)
         region = region.point(_WHITEN)
-        if region.getextrema()[0] == 255:
+        if region.getextrema()[0] == 255:  # the darkest pixel is white
             return Skip("the mask leaves nothing of the image")
         edited.paste(original, mask=region)
         file = io.BytesIO()
@@ -170,6 +171,7 @@ class KeptScorer(Scorer):
         request = TransformRequest(edit.edited, (edit.original, mask))
         (kept,) = yield [Job(KEPT, request, query.id)]
         if isinstance(kept, Skip):
+            # No fault of the system's: the query's mask leaves nothing to compare.
             return Unscored(kept.reason)
         if not isinstance(kept, Result):
             return kept

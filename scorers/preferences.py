@@ -303,6 +303,7 @@ class AestheticScorer(Scorer):
         made = yield from values_of(jobs)
         if not isinstance(made, list):
             return made
+        # The head is one affine function of an embedding of length 1 (`AestheticHead`).
         *weights, bias = vectors(made[:1])[0]
         images = directions(made[1:])
         if len(weights) != images.shape[1]:

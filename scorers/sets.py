@@ -73,6 +73,7 @@ class SetScorer(Scorer):
         """Walk to what the document adds to the sets."""
         truth = self._truth(query)
         images = (*truth, *document.images)
+        # All systems share the records of the ground truth.
         made = yield from values_of([Job(self.stage, i, query.id) for i in images])
         if not isinstance(made, list):
             return made

@@ -99,6 +99,7 @@ class Embed:
 
     def _encode_images(self, images: list[Image]) -> list[Features | ImageError]:
         pixels = list(self._decoders.map(self._pixels, images))
+        # A broken image takes no place in the batch, and its error stands in its own.
         readable = [p for p in pixels if isinstance(p, Tensor)]
         features = iter(self._forward(readable) if readable else ())
         return [p if isinstance(p, ImageError) else next(features) for p in pixels]
@@ -124,6 +125,7 @@ class Embed:
     ) -> Outcome[Embedding]:
         assert self.encoder.texts is not None
         rows = np.stack([texts[window] for window in text.windows])
+        # Models learn a scale of their cosines: of the two vectors the text's carries it.
         unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
         notes = {"n_tokens": text.n_tokens, "truncated": text.truncated}
         return record_of_vector(unit * self.encoder.texts.scale, {"texts": 1}, notes)

@@ -322,6 +322,7 @@ def _tune(cells: Sequence[_Cell]) -> float:
         squared = cell.factor**2
         apart += squared * float(judged[rated].var() / n + judged[~rated].var() / others)
         pooled += squared * float(judged.var(ddof=1)) * (1 / n + 1 / others)
+    # A judge whose scores do not vary tells nothing of the ratings.
     if not (spread > 0 and apart > 0 and pooled > 0):
         return 0.0
     lam = float(influences.rated @ contrast) / (pooled * spread / apart)

@@ -121,6 +121,7 @@ class QuestionScorer(Scorer):
         records = yield from self.records(query, asked)
         if not isinstance(records, list):
             return records
+        # `product` has all questions about the first image, then those about the second.
         n = len(questions)
         images = [records[i : i + n] for i in range(0, len(records), n)]
         return self.score(query, images)
