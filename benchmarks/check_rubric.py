@@ -74,7 +74,7 @@ def _criteria_table(rubric: ReadRubric) -> ResultTable:
     rows = []
     for category, own in groups.items():
         for criterion in own.criteria:
-            shown = ", ".join(own.shown(criterion))
+            shown = ", ".join(own.parts_to_show(criterion))
             about = (criterion.name, criterion.scale, f"{criterion.weight:g}")
             better = "" if criterion.direction == "higher" else "lower is better"
             rows.append([category or "all others", *about, better, shown])
@@ -98,7 +98,7 @@ def _requests(
     for sample in samples:
         own = examiner.rubric.of(sample)
         try:
-            found = [] if own is None else examiner.asked_criteria(own, sample)
+            found = [] if own is None else examiner.group_criteria(own, sample)
         except ValueError as error:
             problems.append(f"query {sample.id}: {error}")
             found = []
@@ -129,7 +129,7 @@ def _iter_left_out(
 
 def _all_shown(rubric: ReadRubric) -> Iterator[tuple[str, ...]]:
     for own in (rubric.usual, *rubric.categories.values()):
-        yield from (own.shown(criterion) for criterion in own.criteria)
+        yield from (own.parts_to_show(criterion) for criterion in own.criteria)
 
 
 def _show_prompt(examiner: UserExaminer, sample: Query, console: Console) -> None:
@@ -137,7 +137,7 @@ def _show_prompt(examiner: UserExaminer, sample: Query, console: Console) -> Non
     if own is None:  # no query at hand, and every category has its own criteria
         own = next(iter(examiner.rubric.categories.values()))
     document = sample.reference or _ANSWER
-    asked = examiner.asked_criteria(own, sample)
+    asked = examiner.group_criteria(own, sample)
     for number, one in enumerate(asked[:1], 1):
         question = examiner.ask(own, one, sample, document, Pages(None))
         of = f"{number} of {len(asked)} requests" if len(asked) > 1 else "the request"

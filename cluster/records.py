@@ -40,6 +40,7 @@ from plait.generators.document import (
     Score,
     Text,
 )
+from plait.generators.logprobs import AnswerTokens, Logprobs
 from plait.generators.unicode import valid_text, with_valid_text
 
 _COMMON = [
@@ -70,13 +71,19 @@ _COLUMNS: dict[Kind, list[tuple[str, pa.DataType]]] = {
     Kind.SCORE: [("value", pa.float64()), ("parts", pa.string())],
     Kind.EMBED: [("vector", pa.binary())],
 }
+# Earlier versions did not tell these kinds apart: what they wrote is read, and joined with
+# what is written today.
+_COLUMNS[Kind.TRANSFORM] = _COLUMNS[Kind.RENDER]
+_COLUMNS[Kind.LOGPROBS] = _COLUMNS[Kind.SCORE]
 ADDED: dict[Kind, frozenset[str]] = {Kind.DRAFT: frozenset({"images"})}
 """Columns that parts of earlier versions lack; none of their records needs them."""
 LIGHT: dict[Kind, tuple[str, ...]] = {
     Kind.DRAFT: ("segments",),
     Kind.CONDITION: ("digest",),
     Kind.RENDER: ("digest",),
+    Kind.TRANSFORM: ("digest",),
     Kind.SCORE: ("value", "parts"),
+    Kind.LOGPROBS: ("value", "parts"),
     Kind.EMBED: ("vector",),
 }
 """Columns that make an outcome; larger ones are read by those who need them."""
@@ -117,7 +124,10 @@ def as_current(kind: Kind, table: pa.Table) -> pa.Table:
 
 
 def kind_of(columns: Collection[str]) -> Kind | None:
-    """The kind of stage whose columns these are; None for those of a later version."""
+    """The kind of stage whose columns these are; None for those of a later version.
+
+    Of kinds that are stored alike it is the first.
+    """
     for kind, schema in SCHEMAS.items():
         if set(columns) | ADDED.get(kind, frozenset()) == set(schema.names):
             return kind
@@ -250,13 +260,15 @@ def _body(kind: Kind, item: Item, value: Any) -> dict[str, Any]:
             return _draft_columns(value)
         case Kind.CONDITION:
             return {"digest": value.digest, "payload": [value.read()]}
-        case Kind.RENDER:
+        case Kind.RENDER | Kind.TRANSFORM:
             # A `Drawing` is encoded here, off the compute path.
             image = value if isinstance(value, Image) else value.encoded()
             prompt = getattr(item.input, "prompt", None)
             return {"digest": image.digest, "image": _cell(image), "prompt": prompt}
         case Kind.SCORE:
             return {"value": float(value.value), "parts": _object(value.parts)}
+        case Kind.LOGPROBS:
+            return _logprobs_columns(value)
         case Kind.EMBED:
             return {"vector": value.vector}
 
@@ -289,6 +301,13 @@ def _draft_columns(draft: Draft) -> dict[str, Any]:
         "payload": payloads,
         "images": [_cell(image) for image in draft.images],
     }
+
+
+def _logprobs_columns(logprobs: Logprobs) -> dict[str, Any]:
+    answers = {}
+    for answer, own in logprobs.answers.items():
+        answers[answer] = {"tokens": own.tokens, "logprobs": own.logprobs}
+    return {"value": logprobs.value, "parts": _object({"answers": answers})}
 
 
 def rows_of(kind: Kind, table: pa.Table, part: str, first: int = 0) -> dict[str, RecordRow]:
@@ -324,10 +343,12 @@ def decode(kind: Kind, row: RecordRow) -> Outcome[Any]:
                 return Result(_draft(row))
             case Kind.CONDITION:
                 return Result(Payload(row.light[0], place=row.cell("payload", 0)))
-            case Kind.RENDER:
+            case Kind.RENDER | Kind.TRANSFORM:
                 return Result(Image(row.light[0], place=row.cell("image.bytes")))
             case Kind.SCORE:
                 return Result(Score(row.light[0], json.loads(row.light[1])))
+            case Kind.LOGPROBS:
+                return Result(_logprobs(row))
             case Kind.EMBED:
                 return Result(Embedding(row.light[0]))
 
@@ -337,6 +358,13 @@ _UNMADE: dict[str, type[Skip | Unscored | NotApplicable]] = {
     OutcomeName.UNSCORED: Unscored,
     OutcomeName.NOT_APPLICABLE: NotApplicable,
 }
+
+
+def _logprobs(row: RecordRow) -> Logprobs:
+    answers = {}
+    for answer, own in json.loads(row.light[1])["answers"].items():
+        answers[answer] = AnswerTokens(tuple(own["tokens"]), tuple(own["logprobs"]))
+    return Logprobs(answers)
 
 
 def _draft(row: RecordRow) -> Draft:

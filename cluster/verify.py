@@ -109,7 +109,7 @@ def _digests(
     if kind is None or record["outcome"] != "done":
         return []
     match kind:
-        case Kind.RENDER:
+        case Kind.RENDER | Kind.TRANSFORM:
             return [(record["digest"], (record["image"] or {}).get("bytes"))]
         case Kind.CONDITION:
             return [(record["digest"], (record["payload"] or [None])[0])]

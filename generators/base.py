@@ -20,15 +20,18 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 from plait.generators.document import (
     Candidate,
     Embedding,
+    EmbedInput,
     ImageRequest,
+    LogprobsRequest,
     Request,
+    TransformRequest,
     content_of_turns,
 )
 from plait.generators.errors import UsageError
 from plait.generators.extras import Extra
 from plait.generators.files import safe_name
 from plait.generators.former import import_to_write
-from plait.generators.keys import canonical_text, digest, digest_of_texts
+from plait.generators.keys import canonical_text, digest, digest_of_texts, input_text
 from plait.generators.work import Work
 
 Weights = Literal["pretrained", "dummy", "tiny"]
@@ -41,12 +44,14 @@ RANDOM: tuple[WeightsName, ...] = ("dummy", "tiny")
 SCHEMA_VERSION = 1
 """Bumped when the stored form of a result changes."""
 
-StageInput = Request | ImageRequest | Candidate
+StageInput = (
+    Request | ImageRequest | TransformRequest | Candidate | LogprobsRequest | EmbedInput
+)
 T = TypeVar("T")
 
 
 class Kind(StrEnum):
-    """The kinds of stage, each with one stored form."""
+    """The kinds of stage, each with one stored form (`plait.cluster.records`)."""
 
     DRAFT = "draft"
     """Request -> Draft: an LVLM, a native model's LM, a judge."""
@@ -54,10 +59,14 @@ class Kind(StrEnum):
     """ImageRequest -> Payload: turns a request into its decoder's input (Emu2)."""
     RENDER = "render"
     """ImageRequest -> Image: a text-to-image model or a native image decoder."""
+    TRANSFORM = "transform"
+    """TransformRequest -> Image: changes an image that is there, without a model."""
     SCORE = "score"
     """Candidate -> Score."""
+    LOGPROBS = "logprobs"
+    """LogprobsRequest -> Logprobs: an LVLM that says how likely it gives each answer."""
     EMBED = "embed"
-    """Candidate -> Embedding: its document is one image or one text."""
+    """Image, Text or WindowedText -> Embedding."""
 
 
 class Fault(StrEnum):
@@ -133,9 +142,14 @@ class NotApplicable:
 
 
 @dataclass(frozen=True, slots=True)
-class SetMember(NotApplicable):
-    """What a document adds to a metric of sets of images, which has no value of one."""
+class SetMember:
+    """What a document adds to a metric of sets of images, which has no value of one.
 
+    Scorers give it and stages do not, so that it has no record.
+    """
+
+    reason: str
+    """Why the document has no value of its own."""
     answer: tuple[Embedding, ...] = ()
     truth: tuple[Embedding, ...] = ()
 
@@ -176,6 +190,7 @@ _NAMES: Mapping[type, OutcomeName] = {
     Failure: OutcomeName.FAILED,
     Skip: OutcomeName.SKIPPED,
     NotApplicable: OutcomeName.NOT_APPLICABLE,
+    # Tables have no name of its own for it: they show why there is no value.
     SetMember: OutcomeName.NOT_APPLICABLE,
 }
 
@@ -196,7 +211,7 @@ def add_usage(total: MutableMapping[str, float], usage: Mapping[str, float]) -> 
         total[name] = max(before, amount) if name in PEAKS else before + amount
 
 
-Outcome = Result[T] | Skip | Failure | Unscored | NotApplicable
+Outcome = Result[T] | Skip | Failure | Unscored | NotApplicable | SetMember
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,6 +297,9 @@ class StageSpec:
     stage: str = ""
     """Declared name of a built-in stage in result keys, so that its class may move or be
     renamed. A user's stage declares none: its `module:Class` is its name."""
+    keyed_as: Kind | None = None
+    """The kind in result keys of a stage that had another one in earlier versions of plait,
+    whose records stay valid; None for one that has had no other."""
     version: int = 1
     """Bumped by hand when the class's results change."""
     superseded: Mapping[int, str] = field(default_factory=dict)
@@ -314,7 +332,8 @@ class StageSpec:
         if self.recorded:
             return self.recorded
         name = self.stage or self.target
-        about = (self.kind, name, self.version, self.identity, self.weights)
+        kind = self.keyed_as or self.kind
+        about = (kind, name, self.version, self.identity, self.weights)
         return digest(SCHEMA_VERSION, *about, self.settings)
 
     @property
@@ -322,6 +341,10 @@ class StageSpec:
         """Parameters of its model in billions; None where that is not known."""
         width = 4 if self.settings.get("dtype") == "float32" else 2
         return None if self.work is None else self.work.weight_bytes / width / 1e9
+
+    def was_of_kind(self, recorded: str) -> bool:
+        """Return whether a run may have recorded this stage as of the kind `recorded`."""
+        return recorded in (self.kind, self.keyed_as)
 
     def faults_of(self, version: int) -> str:
         """Return what was wrong with a former version, and all after it; mostly empty."""
@@ -408,7 +431,7 @@ class Job:
     def _input_text(self) -> str:
         if isinstance(self.input, Request):
             return _text_of_request(self.input)
-        return canonical_text(self.input)
+        return input_text(self.input)
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -119,6 +119,20 @@ class ImageRequest:
 
 @_pickle_as_call
 @dataclass(frozen=True, slots=True)
+class TransformRequest:
+    """An image to be changed, and others that say how: whose size, within which mask."""
+
+    image: Image
+    others: tuple[Image, ...] = ()
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        """The image to be changed, then the others."""
+        return (self.image, *self.others)
+
+
+@_pickle_as_call
+@dataclass(frozen=True, slots=True)
 class Draft:
     """An answer: text, requests for images, and images that are drawn already."""
 
@@ -248,6 +262,34 @@ class Request:
 
 @_pickle_as_call
 @dataclass(frozen=True, slots=True)
+class LogprobsRequest:
+    """A question, and the answers to it whose probabilities are asked for."""
+
+    shown: Content
+    """What the question is about: it stands before it in the user's turn."""
+    question: Content
+    answers: tuple[str, ...]
+
+
+@_pickle_as_call
+@dataclass(frozen=True, slots=True)
+class WindowedText:
+    """A text that an embedding stage reads whole, in as many windows as that takes.
+
+    A `Text` alone is cut at the end of its one window.
+    """
+
+    text: str
+    prefix: str
+    """With which every window begins; it may be empty."""
+
+
+EmbedInput = Image | Text | WindowedText
+"""What an embedding stage makes a vector of."""
+
+
+@_pickle_as_call
+@dataclass(frozen=True, slots=True)
 class Candidate:
     """What a scoring stage reads of an answer; scorers fill in only what they need."""
 
@@ -255,8 +297,6 @@ class Candidate:
     question: Content = ()
     reference: Document | None = None
     criteria: str | None = None
-    answers: tuple[str, ...] = ()
-    """Answers to the question whose probabilities are asked for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,17 @@ from typing import Any
 from plait.generators.document import (
     Blob,
     Candidate,
+    Content,
     Document,
     Image,
     ImageRequest,
+    LogprobsRequest,
     Payload,
     Request,
     Text,
+    TransformRequest,
     Turn,
+    WindowedText,
 )
 
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
@@ -102,6 +106,43 @@ def _text_of_text(value: Text) -> str:
     return f'{{"Text":{{"text":{_encode(value.text)}}}}}'
 
 
+# Inputs of today that were worded in other classes by earlier versions of plait enter keys
+# in that wording, so that records are found by the names that they have had ever since.
+
+
+def input_text(value: Any) -> str:
+    """Return the text that names a stage's input in keys: mostly `canonical_text`.
+
+    An image or a text that is the whole input is named as a document of itself.
+    """
+    if isinstance(value, Image | Text):
+        return _text_as_candidate((value,))
+    return canonical_text(value)
+
+
+def _text_as_candidate(
+    document: Content, question: Content = (), answers: tuple[str, ...] = ()
+) -> str:
+    members = [f'"answers":{_list_text(answers)}'] if answers else []
+    segments = [f'"segments":{_list_text(document)}'] if document else []
+    members.append(f'"document":{{"Document":{_object_text(segments)}}}')
+    if question:
+        members.append(f'"question":{_list_text(question)}')
+    return f'{{"Candidate":{_object_text(members)}}}'
+
+
+def _text_of_logprobs_request(value: LogprobsRequest) -> str:
+    return _text_as_candidate(value.shown, value.question, value.answers)
+
+
+def _text_of_windowed_text(value: WindowedText) -> str:
+    return _text_as_candidate((Text(value.text),), (Text(value.prefix),))
+
+
+def _text_of_transform(value: TransformRequest) -> str:
+    return f'{{"ImageRequest":{{"context":{_list_text(value.images)}}}}}'
+
+
 def _memoise(write: Callable[[Any], str]) -> Callable[[Any], str]:
     """Return `write` with a memory of the last few objects, by identity."""
     kept: dict[int, tuple[Any, str]] = {}
@@ -135,6 +176,9 @@ _WRITERS = _Writers(
         list: _list_text,
         **{kind: _writer_of(kind, name) for kind, name in _NAMES.items()},
         Text: _text_of_text,
+        TransformRequest: _text_of_transform,
+        LogprobsRequest: _text_of_logprobs_request,
+        WindowedText: _text_of_windowed_text,
         Document: _memoise(_writer_of(Document, "Document")),
     }
 )

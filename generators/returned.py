@@ -32,12 +32,15 @@ from plait.generators.document import (
     Text,
 )
 from plait.generators.images import PICTURE_FORMS, Drawing, image_of, is_picture
+from plait.generators.logprobs import Logprobs
 
 VALID: dict[Kind, str] = {
     Kind.DRAFT: f"a list of texts and images ({PICTURE_FORMS}), or a Draft",
     Kind.CONDITION: "a Payload",
     Kind.RENDER: f"an image ({PICTURE_FORMS})",
+    Kind.TRANSFORM: f"an image ({PICTURE_FORMS})",
     Kind.SCORE: "a number, a Score, or a mapping of the parts that its class declares",
+    Kind.LOGPROBS: "Logprobs",
     Kind.EMBED: "an Embedding",
 }
 """What a stage of each kind may return for one input, bare or as Result(...)."""
@@ -69,9 +72,9 @@ def _value_of(kind: Kind, value: Any) -> Any:
         case Kind.DRAFT if isinstance(value, Draft):
             segments = _segments(value.segments)
             return value if segments == value.segments else Draft(segments)
-        case Kind.RENDER if isinstance(value, Drawing):
+        case Kind.RENDER | Kind.TRANSFORM if isinstance(value, Drawing):
             return value
-        case Kind.RENDER if is_picture(value):
+        case Kind.RENDER | Kind.TRANSFORM if is_picture(value):
             return image_of(value)
         case Kind.SCORE if isinstance(value, Score):
             number = _number(value.value)
@@ -79,6 +82,8 @@ def _value_of(kind: Kind, value: Any) -> Any:
         case Kind.SCORE if not isinstance(value, Score):
             return Score(_number(value))
         case Kind.CONDITION if isinstance(value, Payload):
+            return value
+        case Kind.LOGPROBS if isinstance(value, Logprobs):
             return value
         case Kind.EMBED if isinstance(value, Embedding):
             return value

@@ -26,10 +26,9 @@ from plait.generators.base import (
     add_usage,
 )
 from plait.generators.document import (
-    Candidate,
-    Document,
     Image,
     ImageRequest,
+    LogprobsRequest,
     Request,
     Text,
     Turn,
@@ -291,7 +290,7 @@ class CriticReview(RedrawingReview):
         if self.manner == "probability":
             question = self.settings.question.replace("{}", wanted or "")
             answer = self.settings.answer.replace("{}", wanted or "")
-            return Candidate(Document(shown), (Text(question),), answers=(answer,))
+            return LogprobsRequest(shown, (Text(question),), (answer,))
         text = Text(INSTRUCTION.format(prompt=last.request.prompt, wanted=wanted))
         turn = Turn("user", (*shown, text))
         return Request((turn,), last.request.seed if seeded else None)

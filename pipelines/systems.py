@@ -515,7 +515,8 @@ def answers_spec(name: str, models: Models) -> StageSpec:
     return replace(
         spec,
         name=f"{spec.name} answers",
-        kind=Kind.SCORE,
+        kind=Kind.LOGPROBS,
+        keyed_as=Kind.SCORE,
         stage="answer-probabilities",
         target="plait.pipelines.vlm.answers:AnswerProbabilities",
         version=1,

@@ -130,6 +130,7 @@ def _instead(scorer: Scorer, planned: Iterable[PlannedAnswers], answers: int) ->
             return [*named, other.name]
     if isinstance(scorer, ChatJudge):
         return [*named, _ANY_ANSWER]
+    # Weights do not matter here: nothing is loaded.
     refused = {
         name: sum(_refusals(resolve_scorer(name, "tiny", {}), planned).values())
         for name in by_name(Named.SCORER)
@@ -147,6 +148,7 @@ def _others(scorer: Scorer) -> Iterator[Scorer]:
 
     prefix, _, model = scorer.name.partition(":")
     own_model = model in by_name(Named.JUDGE)
+    # A model that was trained to judge in one form cannot be asked in another.
     for name in () if own_model else _OTHERS.get(prefix, ()):
         whole = name if name in by_name(Named.SCORER) else f"{name}:{model}"
         yield resolve_scorer(whole, "tiny", {}, chat=same_stage, answers=same_stage)

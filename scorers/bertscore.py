@@ -101,6 +101,7 @@ def _score(own: _Read, true: _Read) -> Outcome[Score]:
         return Unscored("the encoder has no token for the document's text")
     if not true.counted.any():
         return NotApplicable("the encoder has no token for the ground truth's text")
+    # Tokens that do not count may still be what another is most like, as in the original.
     cosines = own.states @ true.states.T
     precision = float(cosines.amax(1)[own.counted].mean())
     recall = float(cosines.amax(0)[true.counted].mean())

@@ -35,17 +35,17 @@ from plait.generators.base import (
     Weights,
 )
 from plait.generators.document import (
-    Candidate,
     Document,
     Embedding,
     Image,
     Query,
     Score,
     Text,
+    WindowedText,
 )
 from plait.generators.settings import unkeyed
 from plait.scorers.base import NO_QUESTION, NoScore, Preset, Presets, Scorer
-from plait.scorers.embeddings.records import alone, directions, values_of, vectors
+from plait.scorers.embeddings.records import directions, values_of, vectors
 from plait.scorers.embeddings.settings import ClipSettings, DinoSettings
 from plait.scorers.parts import PartScale, PartTable
 
@@ -176,8 +176,10 @@ class ClipScorer(Scorer):
         scored = [pair for pair in pairs if pair.text]
         if not scored:
             return Unscored(ClipScorer.no_text)
+        # Images that share a text share its record.
         texts = list(dict.fromkeys(pair.text for pair in scored))
-        inputs = [*map(self._input_of, texts), *(alone(pair.image) for pair in scored)]
+        images_of = [pair.image for pair in scored]
+        inputs = [*map(self._input_of, texts), *images_of]
         made = yield from values_of([Job(self.stage, i, query.id) for i in inputs])
         if not isinstance(made, list):
             return made
@@ -189,14 +191,15 @@ class ClipScorer(Scorer):
         }
         return _score(pairs, cosines)
 
-    def _input_of(self, text: str) -> Candidate:
+    def _input_of(self, text: str) -> Text | WindowedText:
         if self.long_text == "truncate":
-            return alone(Text(self.prefix + text))
-        return alone(Text(text), self.prefix)
+            return Text(self.prefix + text)
+        return WindowedText(text, self.prefix)
 
     def _cosine(self, image: Vectors, windows: Vectors) -> float:
         if self.long_text == "max":
             return float((windows @ image).max())
+        # A mean of unit vectors is shorter than 1: the cosine takes its length off.
         mean = windows.mean(axis=0)
         return float(mean @ image / (mean @ mean) ** 0.5)
 
@@ -261,7 +264,7 @@ class ConsistencyScorer(Scorer):
         if self.stage.kind is Kind.SCORE:
             # A run of an earlier version, with one record for each document.
             return (yield from self.whole(query, document))
-        jobs = [Job(self.stage, alone(image), query.id) for image in document.images]
+        jobs = [Job(self.stage, image, query.id) for image in document.images]
         made = yield from values_of(jobs)
         if not isinstance(made, list):
             return made

@@ -36,14 +36,14 @@ from plait.generators.document import (
     Candidate,
     Document,
     Image,
-    ImageRequest,
     Query,
     Score,
+    TransformRequest,
 )
 from plait.generators.work import SCORED, FigureRange, Work
 from plait.scorers.base import NoScore, Preset, Presets, Scorer
 from plait.scorers.editing import edit_of, without_original
-from plait.scorers.embeddings.records import alone, directions, values_of
+from plait.scorers.embeddings.records import directions, values_of
 from plait.scorers.embeddings.settings import DinoSettings
 from plait.scorers.parts import PartScale, PartTable
 from plait.scorers.ssim import LpipsSettings, SsimSettings
@@ -56,7 +56,8 @@ _WHITE = 128
 
 KEPT = StageSpec(
     name="kept",
-    kind=Kind.RENDER,
+    kind=Kind.TRANSFORM,
+    keyed_as=Kind.RENDER,
     target="plait.scorers.kept:Kept",
     stage="kept",
     placement=Placement(batch_size=32),
@@ -89,7 +90,7 @@ def mask_of(query: Query) -> Image | None:
 
 
 class Kept:
-    """ImageRequest with edit, original and mask as context -> the edit, as PNG.
+    """TransformRequest of an edit, by its original and a mask -> the edit, as PNG.
 
     It has the size of the original, whose pixels it has where the mask is white. Skipped
     where the mask leaves nothing.
@@ -98,26 +99,25 @@ class Kept:
     def __init__(self, **_: Any) -> None:
         pass
 
-    def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Image]]:
+    def __call__(self, inputs: Sequence[TransformRequest]) -> list[Outcome[Image]]:
         """Return one outcome for each edit."""
         return [self._put_back(request) for request in inputs]
 
-    def _put_back(self, request: ImageRequest) -> Outcome[Image]:
+    def _put_back(self, request: TransformRequest) -> Outcome[Image]:
         from PIL.Image import Resampling
 
         from plait.generators.images import ImageError, decode
 
         try:
-            edited, original, mask = (
-                decode(segment) for segment in request.context if isinstance(segment, Image)
-            )
+            edited, original, mask = map(decode, request.images)
         except ImageError as error:
             return Failure(f"edit, original or mask: {error}", Fault.BAD_INPUT)
         if edited.size != original.size:
             edited = edited.resize(original.size, Resampling.BICUBIC)
+        # Without new shades along the edge, which would then count as black or white.
         region = mask.convert("L").resize(original.size, Resampling.NEAREST)
         region = region.point(_WHITEN)
-        if region.getextrema()[0] == 255:
+        if region.getextrema()[0] == 255:  # the darkest pixel is white
             return Skip("the mask leaves nothing of the image")
         edited.paste(original, mask=region)
         file = io.BytesIO()
@@ -168,9 +168,10 @@ class KeptScorer(Scorer):
             return edit
         mask = mask_of(query)
         assert mask is not None
-        request = ImageRequest(context=(edit.edited, edit.original, mask))
+        request = TransformRequest(edit.edited, (edit.original, mask))
         (kept,) = yield [Job(KEPT, request, query.id)]
         if isinstance(kept, Skip):
+            # No fault of the system's: the query's mask leaves nothing to compare.
             return Unscored(kept.reason)
         if not isinstance(kept, Result):
             return kept
@@ -179,7 +180,7 @@ class KeptScorer(Scorer):
             candidate = Candidate(Document((kept.value,)), reference=truth)
             return self.read((yield [Job(self.stage, candidate, query.id)])[0])
         pair = (kept.value, edit.original)
-        made = yield from values_of([Job(self.stage, alone(i), query.id) for i in pair])
+        made = yield from values_of([Job(self.stage, i, query.id) for i in pair])
         if not isinstance(made, list):
             return made
         own, original = directions(made)

@@ -81,6 +81,7 @@ class _Lpips(nn.Module):
         # The dropout does nothing here, but the shipped weights count it as a layer.
         heads = [NetLinLayer(n, use_dropout=True) for n in LPIPS_TAPS.values()]
         self.heads = nn.ModuleList(heads)
+        # They are stored as `lin0.model.1.weight` and on, without a name for the list.
         names = identical(self.heads.state_dict(), "lin")
         _fill(self.heads, _path_of_shipped("lpips_models/alex.pth"), names)
 
@@ -91,6 +92,8 @@ class _Lpips(nn.Module):
         return torch.stack(each).sum()
 
     def _outputs(self, image: Tensor) -> list[Tensor]:
+        # As torchmetrics does: pixels from -1 to 1, and channels of unit length, with an
+        # epsilon below the root.
         x = self.scaling(2 * image - 1)
         outputs = []
         for number, layer in enumerate(self.features):

@@ -39,6 +39,7 @@ from plait.generators.base import (
     Job,
     Kind,
     Result,
+    StageInput,
     StageSpec,
     Walk,
     Weights,
@@ -57,7 +58,7 @@ from plait.generators.settings import ModelSettings, unkeyed
 from plait.generators.work import SCORED, FigureRange, Work
 from plait.scorers.base import NoScore, Preset, Presets, Scorer
 from plait.scorers.clipscore import refusal_of_blank
-from plait.scorers.embeddings.records import alone, directions, values_of, vectors
+from plait.scorers.embeddings.records import directions, values_of, vectors
 from plait.scorers.embeddings.settings import (
     EMBEDDED,
     READING_S,
@@ -193,7 +194,7 @@ class PromptScorer(Scorer):
         values = self.values(made)
         return Result(Score(sum(values) / len(values), {"images": values}))
 
-    def inputs(self, asked: str, images: Sequence[Image]) -> list[Candidate]:
+    def inputs(self, asked: str, images: Sequence[Image]) -> Sequence[StageInput]:
         """Return what the stage is given."""
         raise NotImplementedError
 
@@ -229,9 +230,9 @@ class CosineScorer(PromptScorer):
     scaled: bool = False
     """Whether cosines are multiplied by the scale that the checkpoint has learned."""
 
-    def inputs(self, asked: str, images: Sequence[Image]) -> list[Candidate]:
+    def inputs(self, asked: str, images: Sequence[Image]) -> Sequence[StageInput]:
         """Return the question and every image, each by itself."""
-        return [alone(Text(asked)), *map(alone, images)]
+        return [Text(asked), *images]
 
     def values(self, results: Sequence[Embedding]) -> list[float]:
         """Return the cosine of each image, scaled where the metric is."""
@@ -253,7 +254,7 @@ class RewardScorer(PromptScorer):
         ),
     }
 
-    def inputs(self, asked: str, images: Sequence[Image]) -> list[Candidate]:
+    def inputs(self, asked: str, images: Sequence[Image]) -> Sequence[StageInput]:
         """Return each image with the question."""
         return [Candidate(Document((image,)), (Text(asked),)) for image in images]
 
@@ -296,11 +297,13 @@ class AestheticScorer(Scorer):
 
     def walk(self, query: Query, document: Document) -> Walk[Score]:
         """Walk to the mean over the images; `parts` holds the value of each."""
+        # The head looks at no input: a candidate without content names its one record.
         jobs = [Job(self.head, Candidate(Document()), query.id)]
-        jobs += [Job(self.stage, alone(image), query.id) for image in document.images]
+        jobs += [Job(self.stage, image, query.id) for image in document.images]
         made = yield from values_of(jobs)
         if not isinstance(made, list):
             return made
+        # The head is one affine function of an embedding of length 1 (`AestheticHead`).
         *weights, bias = vectors(made[:1])[0]
         images = directions(made[1:])
         if len(weights) != images.shape[1]:

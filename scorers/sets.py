@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from plait.generators.base import Job, NotApplicable, SetMember, Walk
 from plait.generators.document import Document, Image, Query, Score
 from plait.scorers.base import MEMBER, NO_TRUE_IMAGE, NoScore, Preset, Presets, Scorer
-from plait.scorers.embeddings.records import alone, values_of
+from plait.scorers.embeddings.records import values_of
 from plait.scorers.embeddings.settings import ClipSettings, InceptionSettings
 
 if TYPE_CHECKING:
@@ -73,7 +73,8 @@ class SetScorer(Scorer):
         """Walk to what the document adds to the sets."""
         truth = self._truth(query)
         images = (*truth, *document.images)
-        made = yield from values_of([Job(self.stage, alone(i), query.id) for i in images])
+        # All systems share the records of the ground truth.
+        made = yield from values_of([Job(self.stage, i, query.id) for i in images])
         if not isinstance(made, list):
             return made
         n = len(truth)

@@ -140,6 +140,7 @@ class PairedImages:
             return images
         answer, truth = images
         values = []
+        # Those without a counterpart are counted below.
         for number, (own, other) in enumerate(zip(answer, truth, strict=False), 1):
             try:
                 values.append(self.compare(decode(own), decode(other)))

@@ -63,6 +63,7 @@ class WeightedPart(BaseModel):
         low, high = self.ends
         worst, best = bounds(scale) or (0.0, 1.0)
         if self.direction == "lower":
+            # Turned around within its ends, so that the best is the higher one.
             value = low + high - value
         # Of equal scales nothing is rounded.
         return worst + (value - low) * ((best - worst) / (high - low))

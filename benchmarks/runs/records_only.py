@@ -34,6 +34,8 @@ _OUTCOMES = (
     *(OutcomeName.DONE, OutcomeName.FAILED, OutcomeName.SKIPPED),
     *(OutcomeName.UNSCORED, OutcomeName.NOT_APPLICABLE),
 )
+_WITH_VALUES = (Kind.SCORE, Kind.LOGPROBS)
+"""Kinds of stages whose records hold a number each."""
 
 
 class RecordsOnly(UsageError):
@@ -119,7 +121,7 @@ class StageRecords:
         for _, row in store.records(spec):
             outcomes[row.outcome] += 1
             if row.outcome in VALUED:
-                if spec.kind is Kind.SCORE:
+                if spec.kind in _WITH_VALUES:
                     values += row.light[:1]
             elif row.outcome != OutcomeName.NOT_APPLICABLE:
                 about = (row.outcome, row.fault or "", row.reason or "")
@@ -135,7 +137,7 @@ class StageRecords:
         numbers = (self.outcomes.total(), *(self.outcomes[name] for name in _OUTCOMES))
         counts = (f"{n:,}" for n in numbers)
         mean = f"{fmean(self.values):.4g}" if self.values else "-"
-        values = f"{len(self.values):,}" if self.spec.kind is Kind.SCORE else "-"
+        values = f"{len(self.values):,}" if self.spec.kind in _WITH_VALUES else "-"
         return [self.spec.folder, ", ".join(users), queries, *counts, values, mean]
 
 

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,8 @@ class Supersession:
         changes = []
         for name in ("kind", "version", "identity", "weights", "settings"):
             then = self.recorded.get(name)
+            if name == "kind" and self.spec.was_of_kind(str(then)):
+                continue  # which the key does not tell apart
             if then != today[name]:
                 changes.append(f"{name} {then!r}{why.get(name, '')} is now {today[name]!r}")
         if self.spec.seeded and not _was_seeded(self.spec, self.recorded):
@@ -147,7 +150,9 @@ class RecordedStages:
         if same is not None:
             return None if _was_seeded(spec, same) == spec.seeded else same
         name = spec.folder.rpartition("-")[0]
-        facts = self._by_name.get((name, spec.kind.value), [])
+        kinds = [kind for kind in Kind if spec.was_of_kind(kind)]
+        entries = chain.from_iterable(self._by_name.get((name, k), ()) for k in kinds)
+        facts = list(entries)
         return facts[0] if len(facts) == 1 else None
 
     def as_recorded(self, spec: StageSpec) -> StageSpec:
@@ -186,7 +191,10 @@ class RecordedStages:
 
 def _as_recorded(spec: StageSpec, facts: Recorded) -> StageSpec:
     about = {name: facts[name] for name in ("version", "identity", "weights", "settings")}
-    about |= {"kind": Kind(facts["kind"]), "seeded": _was_seeded(spec, facts)}
+    recorded = Kind(facts["kind"])
+    # The stage reads its records as those of the kind that it has today.
+    kind = spec.kind if spec.was_of_kind(recorded) else recorded
+    about |= {"kind": kind, "seeded": _was_seeded(spec, facts)}
     return replace(spec, recorded=digest_in_run(facts), **about)
 
 

@@ -29,6 +29,7 @@ from plait.generators.document import (
 )
 from plait.generators.files import safe_name
 from plait.generators.images import Drawing
+from plait.generators.logprobs import Logprobs
 
 FORMS = (".json", ".md")
 BANDWIDTH = "memory_bandwidth_utilization"
@@ -244,7 +245,7 @@ def same(one: Any, other: Any) -> bool:
             return False
         difference = one.pixels.astype(np.int16) - other.pixels
         return bool(np.abs(difference).max() <= 1)
-    if isinstance(one, Score) and isinstance(other, Score):
+    if isinstance(one, Score | Logprobs) and isinstance(other, type(one)):
         return math.isclose(one.value, other.value, abs_tol=1e-4)
     if isinstance(one, Embedding) and isinstance(other, Embedding):
         first = np.frombuffer(one.vector, "<f4")

@@ -363,8 +363,8 @@ class MmieScoreLoop:
         prompt = self._stage.prompt(request, images)
         if not isinstance(prompt, JudgePrompt):
             return prompt
-        (embedded,) = self._stage.embedded([prompt], images)
-        return self._stage.drafted(prompt, self._write(embedded, prompt.budget.reply))
+        (embedded,) = self._stage.embed([prompt], images)
+        return self._stage.draft_of(prompt, self._write(embedded, prompt.budget.reply))
 
     def _write(self, prompt: Tensor, limit: int) -> TextTrack:
         reply = TextTrack(limit)

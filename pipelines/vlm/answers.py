@@ -7,7 +7,6 @@ over the prompt; a longer one adds a row to the batch, and steps.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -18,7 +17,8 @@ from torch import Tensor
 from plait.generators.base import Failure, Outcome, Result, Skip
 from plait.generators.content import answer_all, empty
 from plait.generators.decoding.sampling import NO_NUMBERS, NONE, are_numbers
-from plait.generators.document import Candidate, Request, Score, Turn
+from plait.generators.document import LogprobsRequest, Request, Turn
+from plait.generators.logprobs import AnswerTokens, Logprobs
 from plait.generators.overflow import SCORES, no_numbers
 from plait.pipelines.vlm.decoding import PromptBatch
 from plait.pipelines.vlm.prompts import ChatPrompt
@@ -44,32 +44,30 @@ class AnswerPrompt(ChatPrompt):
         return sorted(before - within)
 
 
-class AnswerProbabilities(PromptedModel[AnswerPrompt, Score]):
-    """Candidate -> Score: the log-probabilities of a question's possible answers.
+class AnswerProbabilities(PromptedModel[AnswerPrompt, Logprobs]):
+    """LogprobsRequest -> Logprobs: how likely each of a question's possible answers is.
 
-    The user's turn is the candidate's document, then its question. `parts["answers"]` holds
-    for each of the candidate's `answers` its `tokens` and their `logprobs`: natural
-    logarithms of the probability of each after the prompt and the tokens before it, by a
-    log-softmax in float32 of the model's logits, without temperature or penalty. Answers
-    are encoded as they are written, without special tokens. The value is the geometric
-    mean of the probabilities of the first answer's tokens.
+    The user's turn is what is shown, then the question. The logarithms are of probabilities
+    after the prompt and the tokens before, by a log-softmax in float32 of the model's
+    logits, without temperature or penalty. Answers are encoded as they are written, without
+    special tokens.
     """
 
-    def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Score]]:
-        """Return one score per candidate, in order."""
-        return answer_all([self._prompt(candidate) for candidate in inputs], self._answer)
+    def __call__(self, inputs: Sequence[LogprobsRequest]) -> list[Outcome[Logprobs]]:
+        """Return the probabilities of each request's answers, in order."""
+        return answer_all([self._prompt(request) for request in inputs], self._answer)
 
-    def _prompt(self, candidate: Candidate) -> AnswerPrompt | Skip | Failure:
-        if failure := empty(candidate.question):
+    def _prompt(self, request: LogprobsRequest) -> AnswerPrompt | Skip | Failure:
+        if failure := empty(request.question):
             return failure
         encode = self._tokenizer.encode
         answers = {
             answer: tuple(encode(answer, add_special_tokens=False))
-            for answer in candidate.answers
+            for answer in request.answers
         }
         if not answers or not all(answers.values()):
-            return Failure(f"each answer needs a token at least: {candidate.answers}")
-        content = (*candidate.document.segments, *candidate.question)
+            return Failure(f"each answer needs a token at least: {request.answers}")
+        content = (*request.shown, *request.question)
         prompt = self._prompts(Request((Turn("user", content),)))
         if not isinstance(prompt, ChatPrompt):
             return prompt
@@ -83,7 +81,7 @@ class AnswerProbabilities(PromptedModel[AnswerPrompt, Score]):
 
     def _read(
         self, prompts: list[AnswerPrompt], inputs: Any, lengths: list[int]
-    ) -> list[Outcome[Score]]:
+    ) -> list[Outcome[Logprobs]]:
         rows: list[tuple[int, Ids]] = []
         for number, prompt in enumerate(prompts):
             rows += [(number, path) for path in prompt.paths]
@@ -102,12 +100,12 @@ class AnswerProbabilities(PromptedModel[AnswerPrompt, Score]):
             known[number] |= logprobs
             if track.stop == NO_NUMBERS:
                 broken.add(number)
-        outcomes: list[Outcome[Score]] = []
+        outcomes: list[Outcome[Logprobs]] = []
         for number, prompt in enumerate(prompts):
             if number in broken:
                 outcomes.append(no_numbers(SCORES, self._model.dtype))
             else:
-                outcomes.append(_score(prompt, known[number], lengths[number]))
+                outcomes.append(_result(prompt, known[number], lengths[number]))
         return outcomes
 
 
@@ -162,23 +160,20 @@ def _beginnings_along(path: Ids, answers: Mapping[str, Ids]) -> list[list[Ids]]:
     return steps
 
 
-def _token_logprobs(ids: Ids, known: Mapping[Ids, float]) -> list[float]:
+def _token_logprobs(ids: Ids, known: Mapping[Ids, float]) -> tuple[float, ...]:
     """Return that of each token of an answer, by the beginnings that end in them."""
-    return [known[ids[:n]] for n in range(1, len(ids) + 1)]
+    return tuple(known[ids[:n]] for n in range(1, len(ids) + 1))
 
 
-def _score(prompt: AnswerPrompt, logprobs: dict[Ids, float], length: int) -> Result[Score]:
-    of_each = {
-        answer: _token_logprobs(ids, logprobs) for answer, ids in prompt.answers.items()
-    }
+def _result(
+    prompt: AnswerPrompt, logprobs: dict[Ids, float], length: int
+) -> Result[Logprobs]:
     answers = {
-        answer: {"tokens": list(prompt.answers[answer]), "logprobs": own}
-        for answer, own in of_each.items()
+        answer: AnswerTokens(ids, _token_logprobs(ids, logprobs))
+        for answer, ids in prompt.answers.items()
     }
-    first = next(iter(of_each.values()))
     notes: dict[str, Any] = {"prompt": prompt.text}
     if prompt.neutralised:
         notes["neutralised"] = list(prompt.neutralised)
-    value = math.exp(sum(first) / len(first))
     usage = {"input_tokens": length, "images": len(prompt.images)}
-    return Result(Score(value, {"answers": answers}), usage, notes)
+    return Result(Logprobs(answers), usage, notes)

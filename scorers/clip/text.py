@@ -70,6 +70,7 @@ class ClipText:
         text = self.clean(text)
         tokens = self.encode(text)
         before = self.encode(self.clean(prefix or ""))
+        # Two are for the tokens of start and end.
         room = self._context - 2 - len(before)
         if room < 1:
             raise ValueError(

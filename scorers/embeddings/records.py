@@ -5,41 +5,25 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from plait.generators.base import (
-    Failure,
-    Job,
-    NotApplicable,
-    Outcome,
-    Result,
-    Skip,
-    Unscored,
-)
-from plait.generators.document import Candidate, Document, Embedding, Image, Text
+from plait.generators.base import Job, Outcome, Result
+from plait.generators.document import Embedding
 
 if TYPE_CHECKING:
     import numpy as np
 
     Vectors = np.ndarray[Any, np.dtype[np.float64]]
 
-Missing = Failure | Skip | Unscored | NotApplicable
-"""What a stage gives in place of a value."""
-
-
-def alone(part: Image | Text, prefix: str | None = None) -> Candidate:
-    """Return what the stage is given: one image, or one text.
-
-    A text with a `prefix` is read whole, in windows that all begin with the prefix.
-    """
-    return Candidate(Document((part,)), () if prefix is None else (Text(prefix),))
-
 
 def values_of(
     jobs: Sequence[Job],
-) -> Generator[list[Job], list[Outcome[Any]], list[Any] | Missing]:
+) -> Generator[list[Job], list[Outcome[Any]], list[Any] | Outcome[Any]]:
     """Return the values that stages give, or the first outcome that has none."""
-    outcomes = yield [*jobs]
-    missing = (o for o in outcomes if not isinstance(o, Result))
-    return next(missing, None) or [o.value for o in outcomes]  # type: ignore[union-attr]
+    values = []
+    for outcome in (yield [*jobs]):
+        if not isinstance(outcome, Result):
+            return outcome
+        values.append(outcome.value)
+    return values
 
 
 def vectors(embeddings: Iterable[Embedding]) -> Vectors:

@@ -14,7 +14,7 @@ from PIL import Image as Pillow
 from torch import Tensor
 
 from plait.generators.base import Failure, Fault, Outcome, Result, Weights
-from plait.generators.document import Candidate, Document, Embedding, Image
+from plait.generators.document import Embedding, EmbedInput, Image, Text, WindowedText
 from plait.generators.images import ImageError, decode
 from plait.generators.memo import Memo
 from plait.scorers.clip.text import TextWindows, TokenIds
@@ -52,12 +52,11 @@ class Encoder:
 
 
 class Embed:
-    """Encodes documents of one image or one text.
+    """Encodes single images and texts.
 
     The vector of an image is as the model gives it. That of a text has the length of the
-    scale that the model has learned: its product with a unit vector is the logit. Where a
-    question holds a prefix, even an empty one, the text is read in as many windows as it
-    takes, and the record holds the vectors of all, one after another.
+    scale that the model has learned: its product with a unit vector is the logit. The
+    record of a `WindowedText` holds the vectors of all windows, one after another.
     """
 
     settings: ClassVar[type[EmbedSettings]]
@@ -75,13 +74,10 @@ class Embed:
         """Return the model; CheckpointError where its weights are not there or not fit."""
         raise NotImplementedError
 
-    def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Embedding]]:
-        """Return one vector per document, in order; Failure for a broken image."""
-        shown: dict[str, Image] = {}
-        for given in inputs:
-            shown |= {image.digest: image for image in given.document.images}
-        images = self._images(shown)
-        read = [None if given.document.images else self._read(given) for given in inputs]
+    def __call__(self, inputs: Sequence[EmbedInput]) -> list[Outcome[Embedding]]:
+        """Return one vector per image or text, in order; Failure for a broken image."""
+        images = self._images({g.digest: g for g in inputs if isinstance(g, Image)})
+        read = [None if isinstance(g, Image) else self._read(g) for g in inputs]
         windows: dict[TokenIds, TokenIds] = {}
         for text in read:
             if text is not None:
@@ -89,22 +85,21 @@ class Embed:
         texts = self._texts(windows)
         outcomes: list[Outcome[Embedding]] = []
         for given, text in zip(inputs, read, strict=True):
-            if text is not None:
+            if isinstance(given, Image):
+                outcomes.append(_of_image(images[given.digest]))
+            elif text is not None:
                 outcomes.append(self._of_text(text, texts))
-            elif isinstance(seen := images[given.document.images[0].digest], ImageError):
-                outcomes.append(Failure(str(seen)))
-            else:
-                outcomes.append(record_of_vector(seen, {"images": 1}))
         return outcomes
 
-    def _read(self, given: Candidate) -> TextWindows:
+    def _read(self, given: Text | WindowedText) -> TextWindows:
         if self.encoder.texts is None:
             raise TypeError(f"{type(self).__name__} encodes images alone")
-        prefix = Document(given.question).text if given.question else None
-        return self.encoder.texts.read(given.document.text, prefix)
+        prefix = given.prefix if isinstance(given, WindowedText) else None
+        return self.encoder.texts.read(given.text, prefix)
 
     def _encode_images(self, images: list[Image]) -> list[Features | ImageError]:
         pixels = list(self._decoders.map(self._pixels, images))
+        # A broken image takes no place in the batch, and its error stands in its own.
         readable = [p for p in pixels if isinstance(p, Tensor)]
         features = iter(self._forward(readable) if readable else ())
         return [p if isinstance(p, ImageError) else next(features) for p in pixels]
@@ -130,9 +125,16 @@ class Embed:
     ) -> Outcome[Embedding]:
         assert self.encoder.texts is not None
         rows = np.stack([texts[window] for window in text.windows])
+        # Models learn a scale of their cosines: of the two vectors the text's carries it.
         unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
         notes = {"n_tokens": text.n_tokens, "truncated": text.truncated}
         return record_of_vector(unit * self.encoder.texts.scale, {"texts": 1}, notes)
+
+
+def _of_image(features: Features | ImageError) -> Outcome[Embedding]:
+    if isinstance(features, ImageError):
+        return Failure(str(features))
+    return record_of_vector(features, {"images": 1})
 
 
 def _plain(features: Tensor) -> Features:

@@ -92,8 +92,8 @@ class MmieScore:
 
         def answer(ready: list[JudgePrompt]) -> Iterable[Result[Draft] | Failure]:
             limits = [prompt.budget.reply for prompt in ready]
-            written = replies(self.judge, self.embedded(ready, decoded), limits, self.end)
-            return map(self.drafted, ready, written)
+            written = replies(self.judge, self.embed(ready, decoded), limits, self.end)
+            return map(self.draft_of, ready, written)
 
         return answer_all([self.prompt(request, decoded) for request in inputs], answer)
 
@@ -102,9 +102,7 @@ class MmieScore:
         return DecodedImages(inputs, self._threads)
 
     @torch.inference_mode()
-    def embedded(
-        self, prompts: Sequence[JudgePrompt], decoded: DecodedImages
-    ) -> list[Tensor]:
+    def embed(self, prompts: Sequence[JudgePrompt], decoded: DecodedImages) -> list[Tensor]:
         """Return what the decoder reads: (positions, width) of each prompt."""
         features_of = self._features(prompts, decoded)
         embedded = []
@@ -138,7 +136,7 @@ class MmieScore:
         parts = torch.split(features, [len(t) for t in tiles])
         return {k: p.flatten(0, 1) for k, p in zip(images, parts, strict=True)}
 
-    def drafted(self, prompt: JudgePrompt, reply: TextTrack) -> Result[Draft] | Failure:
+    def draft_of(self, prompt: JudgePrompt, reply: TextTrack) -> Result[Draft] | Failure:
         """Return a written reply as the stage returns it."""
         if reply.stop == NO_NUMBERS:
             return no_numbers(SCORES, self.judge.model.dtype)

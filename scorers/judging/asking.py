@@ -64,12 +64,14 @@ def ask(
             open_questions.items(), jobs, replies, strict=True
         ):
             reading = interview.read(question, reply)
+            # Every attempt has a record, and is shown with what came of it.
             earlier = asked[i].jobs if i in asked else ()
             asked[i] = Asked(reading, reply, (*earlier, job))
             if isinstance(reply, Result):
                 following = interview.ask_again(question, reply, reading)
                 if following is not None:
                     unread[i] = following
+        # Asking the others again would cost money for a score that cannot be made any more.
         if all_needed and not all(isinstance(reply, Result) for reply in replies):
             break
         open_questions = unread

@@ -35,10 +35,10 @@ from plait.generators.document import (
     Content,
     Document,
     Image,
-    ImageRequest,
     Query,
     Score,
     Text,
+    TransformRequest,
     Turn,
 )
 from plait.generators.errors import MissingInput, UsageError
@@ -65,7 +65,8 @@ _ENDING = "\nPlease only output the json result: "
 
 SQUEEZED = StageSpec(
     name="squeezed",
-    kind=Kind.RENDER,
+    kind=Kind.TRANSFORM,
+    keyed_as=Kind.RENDER,
     target="plait.scorers.judging.aspects:Squeezed",
     stage="opening-squeezed",
     settings={"side": 512},
@@ -88,7 +89,7 @@ class AspectsJudge(QuestionsJudge[Scores]):
     wording: str = OWN
 
     @classmethod
-    def published(cls, file: AnyPath) -> str:
+    def wording_in(cls, file: AnyPath) -> str:
         """Return the text of the user's copy of `FILE`; UsageError unless published."""
         file = file_in(file, FILE)
         try:
@@ -173,7 +174,7 @@ class AspectsJudge(QuestionsJudge[Scores]):
         """`main_evaluate_output_directory`, which leaves out what is no JPEG."""
         # Each once, however often it is shown.
         images = dict.fromkeys((*Document(query.question).images, *document.images))
-        jobs = [Job(SQUEEZED, ImageRequest(context=(image,)), query.id) for image in images]
+        jobs = [Job(SQUEEZED, TransformRequest(image), query.id) for image in images]
         squeezed = dict(zip(images, (yield jobs) if jobs else [], strict=True))
         if failed := [o for o in squeezed.values() if isinstance(o, Failure)]:
             return failed[0]
@@ -225,7 +226,7 @@ def section(
 
 
 class Squeezed:
-    """ImageRequest with one image as context -> that image as JPEG of side x side pixels.
+    """TransformRequest of an image -> that image as JPEG of side x side pixels.
 
     One that cannot be saved as JPEG, such as any with alpha or a palette, is skipped.
     """
@@ -233,17 +234,16 @@ class Squeezed:
     def __init__(self, side: int, **_: Any) -> None:
         self.side = side
 
-    def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Image]]:
+    def __call__(self, inputs: Sequence[TransformRequest]) -> list[Outcome[Image]]:
         """Return one outcome for each image."""
         return [self._squeeze(request) for request in inputs]
 
-    def _squeeze(self, request: ImageRequest) -> Outcome[Image]:
+    def _squeeze(self, request: TransformRequest) -> Outcome[Image]:
         from PIL import Image as Pillow
 
-        (image,) = (s for s in request.context if isinstance(s, Image))
         file = io.BytesIO()
         try:
-            with Pillow.open(io.BytesIO(image.read())) as pil_image:
+            with Pillow.open(io.BytesIO(request.image.read())) as pil_image:
                 pil_image.resize((self.side, self.side)).save(file, "JPEG")
         except Exception as error:
             # As the released program does, whatever the error.

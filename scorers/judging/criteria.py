@@ -125,7 +125,7 @@ class CriteriaJudge(QuestionsJudge[bool]):
     """In official mode, whether to ask as through the released program's cache."""
 
     @classmethod
-    def published(cls, file: AnyPath) -> CriteriaWording:
+    def wording_in(cls, file: AnyPath) -> CriteriaWording:
         """Return the texts of the user's ueval_eval.py; UsageError unless released."""
         texts = read_published(file, _DIGESTS)
         return CriteriaWording(**{name: text.strip() for name, text in texts.items()})

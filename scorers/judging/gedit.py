@@ -39,10 +39,10 @@ from plait.generators.document import (
     Content,
     Document,
     Image,
-    ImageRequest,
     Query,
     Score,
     Text,
+    TransformRequest,
     Turn,
 )
 from plait.generators.released import read_published
@@ -82,7 +82,8 @@ OWN = GeditWording(**WORDING["gedit"])
 
 SHOWN = StageSpec(
     name="gedit-shown",
-    kind=Kind.RENDER,
+    kind=Kind.TRANSFORM,
+    keyed_as=Kind.RENDER,
     target="plait.scorers.judging.gedit:Shown",
     stage="gedit-shown",
     placement=Placement(batch_size=32),
@@ -110,7 +111,7 @@ class GeditJudge(QuestionsJudge[Marks]):
     wording: GeditWording = OWN
 
     @classmethod
-    def published(cls, file: AnyPath) -> GeditWording:
+    def wording_in(cls, file: AnyPath) -> GeditWording:
         """Return the texts of the user's vie_prompts.py; UsageError for others."""
         texts = read_published(file, _DIGESTS)
         consistency = (texts["context"], texts["edit"], texts["consistency"])
@@ -167,7 +168,7 @@ class GeditJudge(QuestionsJudge[Marks]):
         if isinstance(edit, Unscored):
             return edit
         if self.official:
-            shown = yield from self._shown(query, edit)
+            shown = yield from self._show_as_released(query, edit)
             if not isinstance(shown, Edit):
                 return shown
             edit = shown
@@ -181,7 +182,7 @@ class GeditJudge(QuestionsJudge[Marks]):
             return replies
         for i, name in enumerate(names):
             if i not in replies.values:
-                return Unread(f"{name}: {replies.told(i)}")
+                return Unread(f"{name}: {replies.reason_of(i)}")
         lowest = {name: replies.values[i].lowest for i, name in enumerate(names)}
         try:
             value = math.sqrt(lowest[CONSISTENCY] * lowest[QUALITY])
@@ -208,12 +209,14 @@ class GeditJudge(QuestionsJudge[Marks]):
         consistency = (Text(asked), edit.original, edit.edited)
         return consistency, (Text(self.wording.quality), edit.edited)
 
-    def _shown(
+    def _show_as_released(
         self, query: Query, edit: Edit
     ) -> Generator[list[Job], list[Outcome[Any]], Edit | Outcome[Any]]:
         """Return the edit as the released program shows it."""
-        contexts: list[Content] = [(edit.original,), (edit.edited, edit.original)]
-        jobs = [Job(SHOWN, ImageRequest(context=c), query.id) for c in contexts]
+        original_alone = TransformRequest(edit.original)
+        edit_in_its_size = TransformRequest(edit.edited, (edit.original,))
+        requests = (original_alone, edit_in_its_size)
+        jobs = [Job(SHOWN, request, query.id) for request in requests]
         images: list[Image] = []
         for outcome in (yield jobs):
             if not isinstance(outcome, Result):
@@ -224,28 +227,27 @@ class GeditJudge(QuestionsJudge[Marks]):
 
 
 class Shown:
-    """ImageRequest with an image as context -> that image as JPEG.
+    """TransformRequest of an image -> that image as JPEG.
 
-    With a second image, the first has its size, whatever that does to its proportions
+    With another image, it has the size of that, whatever that does to its proportions
     (`process_single_item` and `encode_pil_image`).
     """
 
     def __init__(self, **_: Any) -> None:
         pass
 
-    def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Image]]:
+    def __call__(self, inputs: Sequence[TransformRequest]) -> list[Outcome[Image]]:
         """Return one outcome for each image."""
         return [self._show(request) for request in inputs]
 
-    def _show(self, request: ImageRequest) -> Outcome[Image]:
+    def _show(self, request: TransformRequest) -> Outcome[Image]:
         from PIL import Image as Pillow
         from PIL import ImageOps
 
-        own, *others = (s for s in request.context if isinstance(s, Image))
         file = io.BytesIO()
         try:
-            shown = Pillow.open(io.BytesIO(own.read()))
-            for other in others:
+            shown = Pillow.open(io.BytesIO(request.image.read()))
+            for other in request.others:
                 size = Pillow.open(io.BytesIO(other.read())).size
                 shown = shown.convert("RGB").resize(size)  # type: ignore[assignment]
             ImageOps.exif_transpose(shown).convert("RGB").save(file, "JPEG")

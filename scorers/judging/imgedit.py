@@ -74,7 +74,7 @@ class ImgEditJudge(QuestionsJudge[Mapping[str, float]]):
     wording: Wording = OWN
 
     @classmethod
-    def published(cls, file: AnyPath) -> Wording:
+    def wording_in(cls, file: AnyPath) -> Wording:
         """Return the texts of the user's prompts.json, by type; UsageError for others."""
         return read_prompts(file)
 
@@ -114,11 +114,11 @@ class ImgEditJudge(QuestionsJudge[Mapping[str, float]]):
 
         wanted = f"Reply with one JSON object and nothing else: {form_of(names)}."
         asked = Question.of(query.id, self._content(query, edit))
-        replies = yield from self.asked(query, [asked], read, lambda _: wanted)
+        replies = yield from self.ask_all(query, [asked], read, lambda _: wanted)
         if not isinstance(replies, Readings):
             return replies
         if (stated := replies.values.get(0)) is None:
-            return Unread(replies.told(0))
+            return Unread(replies.reason_of(0))
         counted = [*stated.values()]
         if self.official:
             value = round(sum(counted) / len(counted), 2)

@@ -138,7 +138,7 @@ class IsgJudge(QuestionsJudge[Any]):
     wording: IsgWording = OWN
 
     @classmethod
-    def published(cls, file: AnyPath) -> IsgWording:
+    def wording_in(cls, file: AnyPath) -> IsgWording:
         """Return the texts of the user's get_judge_prompt.py; UsageError for others."""
         texts = read_published(file, _DIGESTS)
         whole = tuple(texts.pop(name) for name in _DIGESTS if name.startswith("whole_"))

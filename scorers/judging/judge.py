@@ -57,7 +57,7 @@ class Readings(NamedTuple, Generic[R]):
     last: Mapping[int, tuple[Result[Draft], int]]
     """The last reply to each, and how often it was asked."""
 
-    def told(self, question: int) -> str:
+    def reason_of(self, question: int) -> str:
         """Return why there is no value of a question."""
         cut = self.last[question][0].notes.get("finish") == "length"
         what = "is cut at the model's maximum length" if cut else "cannot be read"
@@ -88,7 +88,7 @@ class ChatJudge(Scorer):
             return None
         return derived_seed(self.seed, query.id, 0, attempt)
 
-    def asked(
+    def ask_all(
         self,
         query: Query,
         questions: Sequence[Question],
@@ -173,7 +173,7 @@ class QuestionsJudge(ChatJudge, Generic[R]):
     max_images: int | None = None
 
     @classmethod
-    def published(cls, file: AnyPath) -> Any:
+    def wording_in(cls, file: AnyPath) -> Any:
         """Return the wording of the user's released file; UsageError for other files."""
         raise NotImplementedError
 
@@ -222,7 +222,7 @@ class QuestionsJudge(ChatJudge, Generic[R]):
         def read(_: Question, reply: str) -> R | Unreadable:
             return self.read_reply(reply)
 
-        return (yield from self.asked(query, own, read, lambda _: wanted))
+        return (yield from self.ask_all(query, own, read, lambda _: wanted))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,12 +288,12 @@ class RubricJudge(ChatJudge):
 
         # The rubric and the question come first in a prompt, the answer follows.
         asked = Question.of(f"{rubric.id} {query.id}", question.content)
-        replies = yield from self.asked(query, [asked], read, lambda _: wanted)
+        replies = yield from self.ask_all(query, [asked], read, lambda _: wanted)
         if not isinstance(replies, Readings):
             return replies
         reply, attempts = replies.last[0]
         if (verdict := replies.values.get(0)) is None:
-            return Unread(replies.told(0))
+            return Unread(replies.reason_of(0))
         notes = {**reply.notes, **reply.usage}
         judged = ("raw", "source", "stated", "summed", "consistent", "criteria", "penalty")
         parts = {

@@ -84,7 +84,7 @@ class ChatJudgeSettings(AskingSettings):
                 f"{name}: its questions are fixed; a rubric of your own is for {PREFIX}LVLM"
             )
         if (file := self.source.file) is not None:
-            fields["wording"] = self.judged_by.published(file)
+            fields["wording"] = self.judged_by.wording_in(file)
         if self.structured:
             stage = with_schema(stage, name, self.judged_by.schema_of(name))
         fields |= {"retries": self.most_retries, "stage": stage}

@@ -16,6 +16,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from statistics import fmean
 from typing import Any, ClassVar, NamedTuple
 
@@ -82,7 +83,7 @@ class ImageJudge(QuestionsJudge[Scores]):
     own_scale: ClassVar[str]
 
     @classmethod
-    def published(cls, file: AnyPath) -> Wording:
+    def wording_in(cls, file: AnyPath) -> Wording:
         """Return the texts of the user's file; UsageError unless they are the released."""
         texts = read_published(file, cls.released)
         return Wording.of(cls.assemble(texts))
@@ -123,7 +124,7 @@ class ImageJudge(QuestionsJudge[Scores]):
         """Return how the reply to a question must look."""
         raise NotImplementedError
 
-    def judged(self, readings: Sequence[Scores]) -> Verdict | Unscored:
+    def verdict_of(self, readings: Sequence[Scores]) -> Verdict | Unscored:
         """Return what the replies about one image say, in the order of its questions."""
         raise NotImplementedError
 
@@ -135,18 +136,18 @@ class ImageJudge(QuestionsJudge[Scores]):
                 about = f"{query.id} {image.digest} {question.about}"
                 questions.append(question._replace(about=about))
 
-        def wanted(question: Question) -> str:
+        def say_form(question: Question) -> str:
             return f"Reply in exactly this form and in no other: {self.form_of(question)}"
 
-        replies = yield from self.asked(query, questions, self.read_about, wanted)
+        replies = yield from self.ask_all(query, questions, self.read_about, say_form)
         if not isinstance(replies, Readings):
             return replies
         if replies.reasons:
-            return Unread(replies.told(min(replies.reasons)))
+            return Unread(replies.reason_of(min(replies.reasons)))
         readings = [replies.values[i] for i in range(len(questions))]
         verdicts = []
         for start in range(0, len(readings), self.per_image):
-            verdict = self.judged(readings[start : start + self.per_image])
+            verdict = self.verdict_of(readings[start : start + self.per_image])
             if isinstance(verdict, Unscored):
                 return verdict
             verdicts.append(verdict)
@@ -230,7 +231,7 @@ class UnifiedRewardJudge(ImageJudge):
             scores[axis.lower()] = value
         return scores
 
-    def judged(self, readings: Sequence[Scores]) -> Verdict | Unscored:
+    def verdict_of(self, readings: Sequence[Scores]) -> Verdict | Unscored:
         """Return the mean of the three."""
         (scores,) = readings
         return Verdict(fmean(scores.values()), scores)
@@ -307,7 +308,7 @@ class EditScoreJudge(ImageJudge):
             return Unreadable(f"'score' is no list of two numbers from 0 to {_TOP}")
         return dict(zip(_ASKED[question.criteria[0]], scores, strict=True))
 
-    def judged(self, readings: Sequence[Scores]) -> Verdict | Unscored:
+    def verdict_of(self, readings: Sequence[Scores]) -> Verdict | Unscored:
         """Return the root of the product, on a scale of 10 (`EditScore.evaluate`)."""
         edit, quality = readings
         product = min(edit.values()) * min(quality.values())
@@ -384,7 +385,8 @@ class QJudger(ImageJudge):
         none is named, and where one is rated otherwise or in two ways.
         """
         dimension = question.criteria[0]
-        names = {plain_key(f): f for own in FACETS[dimension].values() for f in own}
+        facets = chain.from_iterable(FACETS[dimension].values())
+        names = {plain_key(facet): facet for facet in facets}
         found, _ = find_objects(separate(reply).text)
         stated: dict[str, set[float | None]] = {}
         for each in found:
@@ -402,7 +404,7 @@ class QJudger(ImageJudge):
             points[facet] = _POINTS[rating]
         return points
 
-    def judged(self, readings: Sequence[Scores]) -> Verdict | Unscored:
+    def verdict_of(self, readings: Sequence[Scores]) -> Verdict | Unscored:
         """Return the mean of the dimensions of which any facet applies."""
         axes = {}
         for (dimension, groups), points in zip(FACETS.items(), readings, strict=True):

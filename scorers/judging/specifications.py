@@ -177,7 +177,7 @@ class SpecificationsJudge(QuestionsJudge[Mapping[int, str]]):
     wording: Wording = OWN
 
     @classmethod
-    def published(cls, file: AnyPath) -> Wording:
+    def wording_in(cls, file: AnyPath) -> Wording:
         """Return the texts of the user's checkout, by track; UsageError for others."""
         return {track: _read_prompt(beside(file, track), track) for track in _DIGESTS}
 
@@ -220,11 +220,11 @@ class SpecificationsJudge(QuestionsJudge[Mapping[int, str]]):
 
         wanted = f"Reply with one JSON object and nothing else: {self.form}."
         asked = Question.of(query.id, content)
-        replies = yield from self.asked(query, [asked], read, lambda _: wanted)
+        replies = yield from self.ask_all(query, [asked], read, lambda _: wanted)
         if not isinstance(replies, Readings):
             return replies
         if (said := replies.values.get(0)) is None:
-            return Unread(replies.told(0))
+            return Unread(replies.reason_of(0))
         return Result(self._score(query.metadata.get(TRACK, ""), listed, said))
 
     def _score(

@@ -56,14 +56,14 @@ class UserExaminer:
     rubric: ReadRubric
     max_images: int | None = None
 
-    def asked_criteria(self, own: CategoryRubric, query: Query) -> list[AskedCriteria]:
+    def group_criteria(self, own: CategoryRubric, query: Query) -> list[AskedCriteria]:
         """Return what each request asks; ValueError for wrong criteria of the query."""
         criteria = self.criteria_of(own, query)
         if not self.rubric.together:
-            return [AskedCriteria(own.shown(c), (c,)) for c in criteria]
+            return [AskedCriteria(own.parts_to_show(c), (c,)) for c in criteria]
         groups: dict[tuple[Shown, ...], list[Criterion]] = {}
         for criterion in criteria:
-            groups.setdefault(own.shown(criterion), []).append(criterion)
+            groups.setdefault(own.parts_to_show(criterion), []).append(criterion)
         return [AskedCriteria(show, tuple(group)) for show, group in groups.items()]
 
     def criteria_of(self, own: CategoryRubric, query: Query) -> tuple[Criterion, ...]:

@@ -87,7 +87,7 @@ class UserRubricJudge(ChatJudge):
         """Return how many requests one round asks about an answer to the query."""
         own = self.rubric.of(query)
         try:
-            return 0 if own is None else len(self.examiner.asked_criteria(own, query))
+            return 0 if own is None else len(self.examiner.group_criteria(own, query))
         except ValueError:
             return 0
 
@@ -97,7 +97,7 @@ class UserRubricJudge(ChatJudge):
             valid = ", ".join(self.rubric.categories)
             return NotApplicable(f"the rubric is for {valid}, not {query.category!r}")
         try:
-            asked = self.examiner.asked_criteria(own, query)
+            asked = self.examiner.group_criteria(own, query)
         except ValueError:  # a failure of the query, with its reason
             return None
         if not asked:
@@ -109,7 +109,7 @@ class UserRubricJudge(ChatJudge):
         own = self.rubric.of(query)
         assert own is not None
         try:
-            asked = self.examiner.asked_criteria(own, query)
+            asked = self.examiner.group_criteria(own, query)
         except ValueError as error:
             reason = f"the criteria of query {query.id} are not valid: {error}"
             return Failure(reason, Fault.BAD_INPUT)
@@ -119,7 +119,7 @@ class UserRubricJudge(ChatJudge):
             examiner.ask(own, one, query, document, shown)
             for one, shown in zip(asked, pages, strict=True)
         ]
-        replies = yield from self.asked(
+        replies = yield from self.ask_all(
             query, questions, examiner.read, examiner.ask_for_form
         )
         if not isinstance(replies, Readings):
@@ -160,7 +160,7 @@ class UserRubricJudge(ChatJudge):
         }
         parts = {name: part for name, part in parts.items() if part not in ({}, [])}
         if replies.reasons:
-            return Unread(replies.told(next(iter(replies.reasons))), parts)
+            return Unread(replies.reason_of(next(iter(replies.reasons))), parts)
         named = {c.name: c for c in criteria}
         return Result(Score(weighted_mean(named, values, self.scale), parts))
 

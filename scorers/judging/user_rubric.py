@@ -200,7 +200,7 @@ class CategoryRubric:
     criteria: tuple[Criterion, ...]
     examples: tuple[ShownExample, ...]
 
-    def shown(self, criterion: Criterion) -> tuple[Shown, ...]:
+    def parts_to_show(self, criterion: Criterion) -> tuple[Shown, ...]:
         """Return what is shown for a criterion, in the order of a prompt."""
         chosen = criterion.show or self.show
         return tuple(part for part in SHOWN if part in chosen)

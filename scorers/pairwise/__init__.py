@@ -48,10 +48,10 @@ def resolve_protocol(
         protocol: Any = import_target(name) if entry is None else entry.load()
     except (ImportError, AttributeError) as error:
         raise UsageError(f"protocol {name!r} cannot be imported: {error}") from None
-    if official is not None and not hasattr(protocol, "published"):
+    if official is not None and not hasattr(protocol, "wording_in"):
         raise UsageError(f"protocol {name!r} has no released wording; leave --rubric out")
     if official is not None:
-        options["wording"] = protocol.published(official)
+        options["wording"] = protocol.wording_in(official)
     if settings:
         kind = getattr(protocol, "settings_of", ProtocolSettings)
         options["settings"] = with_overrides(kind(), settings, f"protocol.{name}")

@@ -61,7 +61,7 @@ class Creation(Pairwise):
     name: str = "creation"
 
     @classmethod
-    def published(cls, path: AnyPath) -> CreationWording:
+    def wording_in(cls, path: AnyPath) -> CreationWording:
         """The prompts of the user's copy of `creation.py`; UsageError unless published."""
         file = file_in(path, "vlmeval/dataset/creation.py")
         return CreationWording(*read_published(file, _DIGESTS).values())

@@ -138,6 +138,7 @@ def by_pair(games: Iterable[Game], baseline: str | None) -> GamesByPair:
     pairs: dict[tuple[str, str], list[Game]] = {}
     for game in games:
         named = game.versus(baseline)
+        # Whichever name of a pair comes first in the games is the one of all of them.
         if (named.second, named.first) in pairs:
             named = named.flipped
         pairs.setdefault((named.first, named.second), []).append(named)

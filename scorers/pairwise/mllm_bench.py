@@ -65,7 +65,7 @@ class MllmBench(Pairwise):
     """Rounds: `--max_retry` of scripts/evaluate.py."""
 
     @classmethod
-    def published(cls, path: AnyPath) -> MllmBenchWording:
+    def wording_in(cls, path: AnyPath) -> MllmBenchWording:
         """The prompts of the user's copy of `prompts.py`; UsageError unless published."""
         file = file_in(path, "scripts/prompts.py")
         role, template, reference = read_published(file, _DIGESTS).values()
@@ -117,7 +117,7 @@ class MllmBench(Pairwise):
         """Return results by class: for the second system, the first, and the others."""
         return tally(games)
 
-    def rated(self, pairs: GamesByPair, baseline: str | None) -> list[PairStanding]:
+    def rate_systems(self, pairs: GamesByPair, baseline: str | None) -> list[PairStanding]:
         """Return all ratings."""
         if self.mode == "official":
             return official_elo(pairs)

@@ -66,7 +66,7 @@ class Mmrb2(Pairwise):
     FORM: ClassVar[str] = "better"
 
     @classmethod
-    def published(cls, path: Path) -> Mmrb2Wording:
+    def wording_in(cls, path: Path) -> Mmrb2Wording:
         """The user's copy of `evaluation_prompts.py`; UsageError unless published."""
         return Mmrb2Wording(**read_published(file_in(path, _FILE), _DIGESTS))
 

@@ -59,7 +59,7 @@ class Opening(Pairwise):
     FORM: ClassVar[str] = "lean"
 
     @classmethod
-    def published(cls, path: AnyPath) -> OpeningWording:
+    def wording_in(cls, path: AnyPath) -> OpeningWording:
         """The texts of the user's IntJudge_judge_AB.py; UsageError unless published."""
         file = file_in(path, "IntJudge_judge_AB.py")
         return OpeningWording(**read_published(file, _DIGESTS))
@@ -107,7 +107,7 @@ class Opening(Pairwise):
             found.update(result for result, _ in _results(game))
         return {name: found[name] for name in RESULTS.values()}
 
-    def rated(self, pairs: GamesByPair, baseline: str | None) -> list[PairStanding]:
+    def rate_systems(self, pairs: GamesByPair, baseline: str | None) -> list[PairStanding]:
         """Return win rates against all others."""
         own: dict[str, list[Game]] = {}
         for games in pairs.values():

@@ -130,7 +130,7 @@ class ProBench(Pairwise):
             )
 
     @classmethod
-    def published(cls, path: AnyPath) -> Mapping[str, str]:
+    def wording_in(cls, path: AnyPath) -> Mapping[str, str]:
         """The prompts of the user's copy of `constant.py`; UsageError unless published."""
         released = read_published(file_in(path, "engine/constant.py"), _DIGESTS)
         return dict(zip(TRACKS, released.values(), strict=True))

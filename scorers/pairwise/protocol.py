@@ -115,11 +115,12 @@ class Pairwise:
     def aggregate(self, games: Iterable[Game], baseline: str | None = None) -> Standings:
         """Return every number of the protocol, with counts of what is missing.
 
-        By default the `values` and `counts` of each pair's second system, then `rated`.
+        By default the `values` and `counts` of each pair's second system, then what
+        `rate_systems` gives.
         """
         pairs = by_pair(games, baseline)
         rows = pair_rows(pairs, self.values, self.counts)
-        return self.standings([*rows, *self.rated(pairs, baseline)], baseline)
+        return self.standings([*rows, *self.rate_systems(pairs, baseline)], baseline)
 
     def values(self, games: Sequence[Game]) -> Mapping[str, Estimate]:
         """Return the figures of the second system in the games of one pair."""
@@ -129,7 +130,9 @@ class Pairwise:
         """Return what is counted of these games besides replies."""
         return {}
 
-    def rated(self, pairs: GamesByPair, baseline: str | None) -> Iterable[PairStanding]:
+    def rate_systems(
+        self, pairs: GamesByPair, baseline: str | None
+    ) -> Iterable[PairStanding]:
         """Return a row for each system among all."""
         return ()
 

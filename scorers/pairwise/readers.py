@@ -418,19 +418,21 @@ def better_image(reply: str) -> Verdict | Unscored:
     What stands between answer tags counts before the rest. What is denied, quoted,
     supposed or said of a part does not count (`is_verdict`).
     """
-    tagged = {m[1] for text in own_texts(reply) for m in _TAGGED_IMAGE.finditer(text)}
+    tagged = set[str]()
+    for text in own_texts(reply):
+        tagged.update(m[1] for m in _TAGGED_IMAGE.finditer(text))
     if tagged:
         return _only([f"Image {n} is better" for n in sorted(tagged)], IMAGES, "")
     reply = plain_marks(reply)
     texts = own_texts(reply)
-    text = next((t for t in texts if _BETTER_IMAGE.search(t)), texts[0])
+    chosen = next((t for t in texts if _BETTER_IMAGE.search(t)), texts[0])
     found = [
         Statement(m.start(), m.end(), f"Image {m[1]} is better")
-        for m in _BETTER_IMAGE.finditer(text)
-        if is_verdict(text, m.start(), m.end())
+        for m in _BETTER_IMAGE.finditer(chosen)
+        if is_verdict(chosen, m.start(), m.end())
     ]
     mentioned = sorted({f"Image {m[1]} is better" for m in _BETTER_IMAGE.finditer(reply)})
-    return _own_verdict(agree_on(text, found), mentioned, IMAGES, " or ".join(IMAGES))
+    return _own_verdict(agree_on(chosen, found), mentioned, IMAGES, " or ".join(IMAGES))
 
 
 def official_better_image(reply: str) -> Verdict | Unscored:

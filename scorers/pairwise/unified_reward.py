@@ -50,7 +50,7 @@ class UnifiedRewardThink(Pairwise):
     FORM: ClassVar[str] = "image"
 
     @classmethod
-    def published(cls, path: Path) -> ThinkWording:
+    def wording_in(cls, path: Path) -> ThinkWording:
         """The texts of the user's file; UsageError unless published."""
         return ThinkWording(**read_published(path, _DIGESTS))
 

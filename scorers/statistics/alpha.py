@@ -63,6 +63,8 @@ def _alpha(counts: Floats, apart: Floats, w: Floats) -> Floats:
     `counts` (units, levels) is how many gave a unit each value, `apart` (levels, levels)
     how different two values are. NaN where all values are the same.
     """
+    # A value is compared with the others of its unit and not with itself: 1 is taken off,
+    # and likewise below, of all values.
     within = ((counts @ apart) * counts).sum(1) / (counts.sum(1) - 1)
     totals = w @ counts
     chance = ((totals @ apart) * totals).sum(1)

@@ -181,13 +181,13 @@ class _Design:
 
     def estimate(self, values: Floats) -> Floats:
         """Return (k + 1,) variances that give the quadratic forms of (n,) values."""
-        residuals = self.centred(values)
+        residuals = self.centre(values)
         forms = [float((np.bincount(own, residuals) ** 2).sum()) for own in self.terms]
         forms.append(float(residuals @ residuals))
         solved: Floats = np.linalg.lstsq(self.equations, np.array(forms), rcond=None)[0]
         return solved
 
-    def centred(self, values: Floats) -> Floats:
+    def centre(self, values: Floats) -> Floats:
         """Return values less the mean of their system."""
         means = np.bincount(self.fixed, values) / self.sizes
         centred: Floats = values - means[self.fixed]

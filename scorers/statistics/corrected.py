@@ -204,7 +204,7 @@ def _estimate(
             rated=rated,
             answers=answers,
         )
-    lam = _tuned(cells)
+    lam = _tune(cells)
     alone = _variance(cells, 0.0)
     together = _variance(cells, lam)
     corrected = _interval(_value(cells, lam), together, ends, n, METHOD)
@@ -300,7 +300,7 @@ def _add(
     np.add.at(influences, places, factor * (own - own.mean()))
 
 
-def _tuned(cells: Sequence[_Cell]) -> float:
+def _tune(cells: Sequence[_Cell]) -> float:
     """Return lambda: the one of the smallest variance, from 0 to 1.
 
     Of independent answers it is cov(rated, judged) / ((1 + n/N) var(judged)), the variance
@@ -322,6 +322,7 @@ def _tuned(cells: Sequence[_Cell]) -> float:
         squared = cell.factor**2
         apart += squared * float(judged[rated].var() / n + judged[~rated].var() / others)
         pooled += squared * float(judged.var(ddof=1)) * (1 / n + 1 / others)
+    # A judge whose scores do not vary tells nothing of the ratings.
     if not (spread > 0 and apart > 0 and pooled > 0):
         return 0.0
     lam = float(influences.rated @ contrast) / (pooled * spread / apart)

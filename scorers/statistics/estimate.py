@@ -82,6 +82,7 @@ def bootstrap_weights(questions: Sequence[str], draws: int = DRAWS) -> Floats:
     return np.stack(streams, axis=1) if streams else np.zeros((draws, 0))
 
 
+# Every scorer and every pair of systems on the same questions asks for the same streams.
 @lru_cache(maxsize=4096)
 def _stream(question: str, draws: int) -> Floats:
     digest = hashlib.sha256(f"0\n{question}".encode()).digest()
@@ -98,10 +99,13 @@ def bootstrap_estimate(value: float, samples: Floats, questions: int) -> Estimat
     if questions < LEAST:
         return Estimate(value, None, questions, TOO_FEW)
     defined = samples[~np.isnan(samples)]
+    # A draw is undefined because of what was drawn: those that are left out are not like
+    # those that stay, and few of them do little harm.
     if len(defined) < 0.9 * len(samples):
         return Estimate(value, None, questions, "undefined in over 10% of the draws")
     from scipy import special
 
+    # The share of the normal distribution that lies beyond t, which is less than 2.5%.
     tail = float(special.ndtr(special.stdtrit(questions - 1, (1 - CONFIDENCE) / 2)))
     # Not interpolated: there is no number between a finite and an infinite sample.
     low = float(np.quantile(defined, tail, method="lower"))

@@ -66,6 +66,7 @@ def _root(rows: Floats) -> Floats:
     """Return A (min(n, width), width), whose A'A is the covariance of (n, width)."""
     centred: Floats = (rows - rows.mean(axis=0)) / (len(rows) - 1) ** 0.5
     if len(rows) > rows.shape[1]:
+        # R of a QR decomposition has the same R'R, in fewer rows.
         centred = np.asarray(np.linalg.qr(centred, mode="r"))
     return centred
 
@@ -95,6 +96,8 @@ def _kid(queries: Sequence[str], answer: Sets, truth: Sets) -> Estimate:
         cubic: Floats = (x @ y.T / x.shape[1] + 1) ** 3
         return cubic
 
+    # The metric's own value is of random subsets; an interval is made of all pairs, which
+    # have the same expectation and no chance of their own.
     own_own = _over_pairs(queries, answer, answer, kernel)
     true_true = _over_pairs(queries, truth, truth, kernel)
     own_true = _over_pairs(queries, answer, truth, kernel)
@@ -126,6 +129,7 @@ def _over_pairs(queries: Sequence[str], a: Sets, b: Sets, kernel: Any) -> Floats
     values = kernel(_rows(a), _rows(b))
     counts = np.outer(*sizes).astype(float)
     if a is b:
+        # No image is compared with itself.
         np.fill_diagonal(values, 0.0)
         counts -= np.diag(sizes[0])
     by_query = np.add.reduceat(values, starts[0], axis=0)
@@ -136,6 +140,7 @@ def _over_pairs(queries: Sequence[str], a: Sets, b: Sets, kernel: Any) -> Floats
         ((weights @ matrix) * weights).sum(axis=1) + copies @ matrix.diagonal()
         for matrix in (sums, counts)
     ]
+    # 0 / 0 is NaN where all that was drawn is one image: the draw is undefined.
     with np.errstate(invalid="ignore", divide="ignore"):
         means: Floats = totals[0] / totals[1]
     return means

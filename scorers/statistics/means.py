@@ -197,6 +197,7 @@ def _moments(name: str, sample: Floats, ends: Ends) -> _Moments:
     low = float(sample[0])
     high = float(sample[-1])
 
+    # A stratum without an interval keeps its mean, which the mean of all needs.
     def none(problem: str, why: str = "") -> _Moments:
         return _Moments(average, f"{problem}{where} (n={n}{why})")
 
@@ -211,6 +212,7 @@ def _moments(name: str, sample: Floats, ends: Ends) -> _Moments:
         return none("only two different values", f", fewer than {LEAST_OF_TWO}")
     # Two inner values of a scale have no more to do with each other than three.
     if len(runs) == 2 and (math.isinf(width) or high - low >= width * (1 - EQUAL)):
+        # A share: its variance follows from the mean, so that nothing of it is estimated.
         ends = (low, high)
         variance = (average - low) * (high - average) / n
         freedom = math.inf
@@ -231,7 +233,8 @@ def _moments(name: str, sample: Floats, ends: Ends) -> _Moments:
 
 def _distances(ends: Ends, mean: float, variance: float, z: float) -> tuple[float, float]:
     """Squared distances from `mean` to the ends of its score interval, over z squared."""
-    # Zeros of d^2 = z^2 variance (1 + d / from_low) (1 - d / from_high).
+    # Zeros of d^2 = z^2 variance (1 + d / from_low) (1 - d / from_high). Of an end at
+    # infinity the reciprocal is 0: on that side the variance stays what it is.
     low = 1 / (mean - ends[0])
     high = 1 / (ends[1] - mean)
     squared = z**2 * variance
@@ -244,6 +247,7 @@ def _distances(ends: Ends, mean: float, variance: float, z: float) -> tuple[floa
 def _interval(value: float, shares: Floats, moments: Sequence[_Moments]) -> Floats:
     below = shares**2 * [m.below for m in moments]
     above = shares**2 * [m.above for m in moments]
+    # Welch and Satterthwaite's degrees of freedom, by the mean of both sides' variances.
     variances = (below + above) / 2
     uncertainty = float((variances**2 / [m.freedom for m in moments]).sum())
     freedom = float(variances.sum() ** 2 / uncertainty) if uncertainty > 0 else math.inf

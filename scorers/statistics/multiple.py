@@ -72,6 +72,7 @@ def _t_test(sample: Floats, ends: Ends) -> float:
     deviations = sample - mean
     variance = float(np.add.reduce(deviations * deviations)) / (n - 1) / n
     greatest = math.ldexp(ends[1], -unit)
+    # On a scale from -g to g the variance goes with (g + m) (g - m): back from m to 0.
     if math.isfinite(greatest) and abs(mean) < greatest:
         variance *= greatest**2 / (greatest**2 - mean**2)
     if variance <= 0:
@@ -95,6 +96,7 @@ def correct(
     least = 0.0
     known.sort(key=lambda i: p_values[i] or 0.0)
     for place, i in enumerate(known):
+        # A larger p-value has a smaller factor, and must not come out below the one before.
         least = max(least, min(1.0, (len(known) - place) * (p_values[i] or 0.0)))
         adjusted[i] = least
     return adjusted

@@ -59,6 +59,7 @@ def detectable(sd: float, n: int, power: float = POWER) -> float | None:
         return None
     from scipy import optimize
 
+    # Power rises with the difference from 1 - CONFIDENCE at 0 to 1 at `_FAR`: one zero.
     def lacking(share: float) -> float:
         return paired_power(share, 1.0, n) - power
 

@@ -128,6 +128,7 @@ def bradley_terry(
     model = PairedModel(battles, anchor, style_names, order=order)
     n = len(model.questions)
     point = model.fit(model.weight)
+    # A draw weighs questions, so that both orders of a pair count alike.
     rounds = bootstrap_weights(model.questions, draws)
     fits = [model.fit(model.weight * w[model.question]) for w in rounds]
     samples = np.array(fits).reshape(draws, len(point))
@@ -250,6 +251,7 @@ class PairedModel:
         escaping = _runs(outcomes, _escape(outcomes, coefficients, self.escape))
         runs = escaping != 0
         coefficients[runs] = np.copysign(np.inf, escaping[runs])
+        # A draw may leave out every game that connects a system to the anchor.
         placed = _reachable(systems + 1, self.sides[weight > 0], systems)
         coefficients[:systems][~placed[:systems]] = np.nan
         informed = ((wins + losses) @ np.abs(self.rows)) > 0

@@ -55,6 +55,7 @@ class _Rate(NamedTuple):
     @property
     def variance(self) -> float:
         """Of the share, by query."""
+        # Deviations from a mean of their own are too small on average, by (n - 1) / n.
         larger = self.queries / (self.queries - 1) if self.queries > 1 else 1.0
         return larger * float(self.influences @ self.influences)
 
@@ -109,6 +110,7 @@ def _join(strata: Sequence[RatedAnswers]) -> _Answers:
     weights = [np.zeros(0)]
     for stratum in strata:
         rated = stratum.is_rated
+        # Strata are rated at rates of their own: se and sp are to be those of all answers.
         each = len(rated) / rated.sum() if rated.any() else 0.0
         weights.append(np.where(rated, each, 0.0))
     return _Answers(

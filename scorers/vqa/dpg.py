@@ -17,12 +17,12 @@ from typing import ClassVar
 
 from plait.generators.base import Outcome, Result, Unscored
 from plait.generators.document import Query, Score
+from plait.generators.logprobs import Logprobs
 from plait.scorers.parts import PartScale, PartTable
 from plait.scorers.vqa.questions import (
     NO,
     YES,
     YES_NO,
-    AnswerRecord,
     ModeSettings,
     Question,
     QuestionScorer,
@@ -81,9 +81,7 @@ class DpgScorer(QuestionScorer):
         asked = (self.options.question.replace("{}", p.question) for p in propositions)
         return [Question(text, YES_NO) for text in asked]
 
-    def score(
-        self, query: Query, images: Sequence[Sequence[AnswerRecord]]
-    ) -> Outcome[Score]:
+    def score(self, query: Query, images: Sequence[Sequence[Logprobs]]) -> Outcome[Score]:
         """Return the mean over the images of the share that holds.
 
         Unscored where a proposition depends on one that is not there.
@@ -118,7 +116,7 @@ class DpgScorer(QuestionScorer):
         return [Proposition(id, tuple(on), about, text) for id, on, about, text in rows]
 
 
-def is_yes(record: AnswerRecord) -> bool:
+def is_yes(record: Logprobs) -> bool:
     """Return whether a reply is likelier to begin with yes than with no."""
     return record.probability(YES) > record.probability(NO)
 

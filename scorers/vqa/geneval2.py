@@ -16,12 +16,12 @@ from typing import Any, ClassVar, Literal
 
 from plait.generators.base import Outcome, Result
 from plait.generators.document import Query, Score
+from plait.generators.logprobs import Logprobs
 from plait.scorers.base import UNBOUNDED
 from plait.scorers.parts import PartScale, PartTable
 from plait.scorers.vqa.questions import (
     YES,
     YES_NO,
-    AnswerRecord,
     ModeSettings,
     Question,
     QuestionScorer,
@@ -87,9 +87,7 @@ class GenEval2Scorer(QuestionScorer):
             for question, answer, _ in _atoms(query)
         ]
 
-    def score(
-        self, query: Query, images: Sequence[Sequence[AnswerRecord]]
-    ) -> Outcome[Score]:
+    def score(self, query: Query, images: Sequence[Sequence[Logprobs]]) -> Outcome[Score]:
         """Return the mean over the images of the mean over the atoms."""
         atoms = _atoms(query)
         official = self.options.mode == "official"
@@ -128,12 +126,12 @@ def official_answers(question: str, answer: str) -> tuple[str, ...]:
     return (*words, *(f" {word}" for word in words), number, f" {number}")
 
 
-def official_atom(question: str, answer: str, record: AnswerRecord) -> float:
+def official_atom(question: str, answer: str, record: Logprobs) -> float:
     """Return the sum of the first tokens' probabilities, each as often as it is listed."""
     return record.first_tokens(official_answers(question, answer))
 
 
-def corrected_atom(question: str, answer: str, record: AnswerRecord) -> float:
+def corrected_atom(question: str, answer: str, record: Logprobs) -> float:
     """Return the probability that the reply begins with the answer of the data.
 
     A number that only begins like it (`10`, `seventeen`) is another answer.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from statistics import fmean
@@ -12,8 +12,9 @@ from typing import Any, ClassVar, NamedTuple, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from plait.generators.base import Job, NotApplicable, Outcome, Result, StageSpec, Walk
-from plait.generators.document import Candidate, Document, Query, Score, Text
+from plait.generators.document import Document, LogprobsRequest, Query, Score, Text
 from plait.generators.keys import digest
+from plait.generators.logprobs import Logprobs
 from plait.generators.names import with_overrides
 from plait.scorers.base import NoScore, Scorer
 from plait.scorers.judging.sources import DEFAULT_MODE, Mode
@@ -39,52 +40,6 @@ YES = forms("Yes")
 NO = forms("No")
 YES_NO = YES + NO
 """Recorded of every question that is answered by yes or no, whichever scorer asks."""
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerRecord:
-    """The log-probabilities of answers to one question about one image."""
-
-    answers: Mapping[str, Mapping[str, Sequence[Any]]]
-    """`tokens` and `logprobs` by answer, as the stage `AnswerProbabilities` writes them."""
-
-    def geometric_mean(self, answer: str) -> float:
-        """Return the geometric mean of the probabilities of an answer's tokens."""
-        logprobs = self.answers[answer]["logprobs"]
-        return math.exp(sum(logprobs) / len(logprobs))
-
-    def first_tokens(self, answers: Sequence[str]) -> float:
-        """Return the sum over `answers` of the probability of the first token of each.
-
-        A token with which two of them begin counts twice, so that 1 may be exceeded.
-        """
-        return sum(math.exp(self.answers[a]["logprobs"][0]) for a in answers)
-
-    def probability(self, answers: Sequence[str], longer: Sequence[str] = ()) -> float:
-        """Return the probability that the reply begins with one of `answers`.
-
-        Not counted is where it goes on as one of `longer`: with `10` where `1` is right.
-        """
-        right = self._beginnings(answers)
-        wrong = self._beginnings(longer)
-        within = [p for ids, p in wrong.items() if _continues(ids, right)]
-        return max(0.0, sum(right.values()) - sum(within))
-
-    def _beginnings(self, answers: Sequence[str]) -> dict[tuple[int, ...], float]:
-        """Return the probability of each answer, by its tokens, that continues no other."""
-        own = {
-            tuple(self.answers[a]["tokens"]): self.answers[a]["logprobs"] for a in answers
-        }
-        return {
-            ids: math.exp(sum(logprobs))
-            for ids, logprobs in own.items()
-            if not _continues(ids, own)
-        }
-
-
-def _continues(ids: tuple[int, ...], shorter: Container[tuple[int, ...]]) -> bool:
-    """Return whether tokens begin with fewer ones that are in `shorter`."""
-    return any(ids[:n] in shorter for n in range(len(ids)))
 
 
 class VqaSettings(BaseModel):
@@ -141,9 +96,7 @@ class QuestionScorer(Scorer):
         """Return what is asked about each image; nothing where it does not apply."""
         raise NotImplementedError
 
-    def score(
-        self, query: Query, images: Sequence[Sequence[AnswerRecord]]
-    ) -> Outcome[Score]:
+    def score(self, query: Query, images: Sequence[Sequence[Logprobs]]) -> Outcome[Score]:
         """Return the score by the record of each question, for every image."""
         raise NotImplementedError
 
@@ -168,25 +121,27 @@ class QuestionScorer(Scorer):
         records = yield from self.records(query, asked)
         if not isinstance(records, list):
             return records
+        # `product` has all questions about the first image, then those about the second.
         n = len(questions)
         images = [records[i : i + n] for i in range(0, len(records), n)]
         return self.score(query, images)
 
     def records(
         self, query: Query, asked: Sequence[tuple[Document, Question]]
-    ) -> Generator[list[Job], list[Outcome[Any]], list[AnswerRecord] | Outcome[Score]]:
+    ) -> Generator[list[Job], list[Outcome[Any]], list[Logprobs] | Outcome[Score]]:
         """Return the records of questions, each behind what is shown, or what has none."""
         jobs = []
         for shown, question in asked:
-            given = Candidate(shown, (Text(question.text),), answers=question.answers)
+            content = (Text(question.text),)
+            request = LogprobsRequest(shown.segments, content, question.answers)
             # One group for each image, so that it may be read once for all its questions.
             group = f"{query.id} {digest(shown)[:12]}"
-            jobs.append(Job(self.stage, given, query.id, group))
+            jobs.append(Job(self.stage, request, query.id, group))
         records = []
         for outcome in (yield jobs):
             if not isinstance(outcome, Result):
                 return outcome
-            records.append(AnswerRecord(outcome.value.parts["answers"]))
+            records.append(outcome.value)
         return records
 
 
@@ -228,9 +183,7 @@ class VqaScorer(QuestionScorer):
         answers = YES_NO if answer in YES_NO else (answer,)
         return [Question(self.options.question.replace("{}", text), answers)]
 
-    def score(
-        self, query: Query, images: Sequence[Sequence[AnswerRecord]]
-    ) -> Outcome[Score]:
+    def score(self, query: Query, images: Sequence[Sequence[Logprobs]]) -> Outcome[Score]:
         """Return the mean over the images."""
         values = [record.geometric_mean(self.options.answer) for (record,) in images]
         return Result(Score(fmean(values), {"images": values}))

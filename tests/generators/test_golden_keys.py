@@ -18,8 +18,10 @@ from plait.benchmarks.studies.compare import judge_stage
 from plait.generators.base import StageSpec
 from plait.generators.catalogue import Named, by_name
 from plait.generators.checkpoints import pinning
-from plait.pipelines.systems import Models, resolve
+from plait.pipelines.systems import Models, answers_spec, resolve
 from plait.scorers import resolve_scorer
+from plait.scorers.judging.aspects import SQUEEZED
+from plait.scorers.judging.gedit import SHOWN
 
 GOLDEN = DATA / "golden_keys.json"
 
@@ -35,6 +37,7 @@ def stages(models: Models) -> Iterator[StageSpec]:
     for name in by_name(Named.SCORER):
         yield from resolve_scorer(name, models.weights, {}, models.gpu_gib).stages
     yield judge_stage("mmie-score", models)
+    yield from (answers_spec("qwen2-vl-7b", models), SHOWN, SQUEEZED)
 
 
 def digests() -> dict[str, str]:

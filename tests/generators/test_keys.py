@@ -18,10 +18,13 @@ from plait.generators.document import (
     Document,
     Image,
     ImageRequest,
+    LogprobsRequest,
     Payload,
     Request,
     Text,
+    TransformRequest,
     Turn,
+    WindowedText,
     parts_of,
     replace_parts,
     with_blobs,
@@ -104,6 +107,17 @@ def plain_form(value: Any) -> Any:
     if isinstance(value, Blob):
         origin = value.origin if isinstance(value, Payload) else None
         return {type(value).__name__: origin or value.digest}
+    match value:
+        case TransformRequest():
+            return plain_form(ImageRequest(context=value.images))
+        case WindowedText():
+            return plain_form(
+                Candidate(Document((Text(value.text),)), (Text(value.prefix),))
+            )
+        case LogprobsRequest():
+            form = plain_form(Candidate(Document(value.shown), value.question))
+            answers = {"answers": [*value.answers]} if value.answers else {}
+            return {"Candidate": answers | form["Candidate"]}
     content = {f.name: plain_form(getattr(value, f.name)) for f in fields(value)}
     filled = {k: v for k, v in content.items() if v not in (None, [], {})}
     return {type(value).__name__: filled}
@@ -141,8 +155,10 @@ INPUTS = st.one_of(
         CONTENTS,
         st.none() | DOCUMENTS,
         st.none() | TEXTS,
-        st.lists(TEXTS, max_size=2).map(tuple),
     ),
+    st.builds(LogprobsRequest, CONTENTS, CONTENTS, st.lists(TEXTS, max_size=2).map(tuple)),
+    st.builds(WindowedText, TEXTS, TEXTS),
+    st.builds(TransformRequest, IMAGES, st.lists(IMAGES, max_size=2).map(tuple)),
     st.builds(Blob, TEXTS),
     SETTINGS,
 )

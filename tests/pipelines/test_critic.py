@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,17 +14,17 @@ from trial import as_asked, painter, sample, talk, writer
 from plait.cluster.walks import drive
 from plait.generators.base import Failure, Fault, Job, Kind, Outcome, Result, Skip
 from plait.generators.document import (
-    Candidate,
     Document,
     Draft,
     Image,
     ImageRequest,
+    LogprobsRequest,
     Request,
-    Score,
     Text,
 )
 from plait.generators.errors import UsageError
 from plait.generators.keys import derived_seed
+from plait.generators.logprobs import AnswerTokens, Logprobs
 from plait.generators.system import TRIES, Repetition, System, answer, with_stages
 from plait.pipelines.critic import CriticReview, CriticSettings, Manner, verdict_in
 from plait.pipelines.systems import Models, resolve
@@ -62,8 +63,8 @@ class Stages:
             if self.looks.get(name, 0) and name in self.redraws:
                 return self.redraws[name]
             return Result(Image.of(f"{job.input.prompt} {job.input.seed}".encode()))
-        if isinstance(job.input, Candidate):
-            (question,), shown = job.input.question, job.input.document.segments
+        if isinstance(job.input, LogprobsRequest):
+            (question,), shown = job.input.question, job.input.shown
         else:
             assert isinstance(job.input, Request)
             *shown, question = job.input.turns[-1].content
@@ -79,7 +80,8 @@ class Stages:
         if not isinstance(verdict, float):
             return verdict
         if job.spec == CRITICS["probability"]:
-            return Result(Score(verdict))
+            logprob = math.log(verdict) if verdict else -math.inf
+            return Result(Logprobs({"Yes": AnswerTokens((1,), (logprob,))}))
         reply = {"score": 10 * verdict, "refine_prompt": self.amended}
         return Result(Draft((Text(json.dumps(reply)),)))
 
@@ -216,7 +218,7 @@ def test_a_probability_is_that_of_an_answer(
     wanted = [ImageRequest("{a} cat", seed=1)]
     walk = review.walk(lambda requests: iter(()), writer(), wanted, [Result(image)], "")
     (job,) = next(walk)
-    assert job.input == Candidate(Document((image,)), (Text(asked),), answers=(answer,))
+    assert job.input == LogprobsRequest((image,), (Text(asked),), (answer,))
 
 
 @pytest.mark.parametrize(
@@ -280,7 +282,7 @@ def test_a_critic_is_the_lvlm_itself_or_one_that_is_named(
     if as_stage_of:
         assert found.critic.digest == resolve(as_stage_of, tiny).stages[0].digest
     else:
-        assert found.critic.kind is Kind.SCORE
+        assert found.critic.kind is Kind.LOGPROBS
 
 
 @pytest.mark.parametrize(

@@ -245,7 +245,7 @@ class RunResults(ResultTables):
                 return Unread(reason, detail) if detail else Unscored(reason)
         told: dict[str, Any] = {}
         for job in row["jobs"] if notes else ():
-            if self.stages[job["stage"]].kind is Kind.SCORE:
+            if self.stages[job["stage"]].kind in (Kind.SCORE, Kind.LOGPROBS):
                 told |= self._note(job)
         return Result(Score(row["value"], detail), notes=told)
 

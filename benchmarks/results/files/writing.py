@@ -55,6 +55,7 @@ from plait.generators.document import (
     Query,
     Request,
     Text,
+    TransformRequest,
     Turn,
     key_of,
 )
@@ -286,17 +287,21 @@ class ResultsWriter:
     def _add_job(self, job: Job) -> dict[str, Any]:
         row = job_row(job, self._store, self._folders[job.spec.digest])
         self._keys[row["stage"]] += bytes.fromhex(row["key"])
-        if isinstance(job.input, Request | ImageRequest):
+        if isinstance(job.input, Request | ImageRequest | TransformRequest):
             self._add_prompt(job.prompt, job.input)
         return row
 
-    def _add_prompt(self, digest: str, asked: Request | ImageRequest) -> None:
+    def _add_prompt(
+        self, digest: str, asked: Request | ImageRequest | TransformRequest
+    ) -> None:
         # Sixteen bytes each, as there may be millions.
         if (known := bytes.fromhex(digest)) in self._prompts:
             return
         self._prompts.add(known)
-        row: dict[str, Any] = {"prompt": digest, "seed": asked.seed}
-        if isinstance(asked, Request):
+        row: dict[str, Any] = {"prompt": digest, "seed": getattr(asked, "seed", None)}
+        if isinstance(asked, TransformRequest):
+            row |= {"kind": "image", "context": self._content(asked.images)}
+        elif isinstance(asked, Request):
             row |= {"kind": "request", "turns": self._turns(asked.turns)}
             row["max_tokens"] = asked.max_tokens
         else:
@@ -498,7 +503,7 @@ def job_row(job: Job, store: Store, folder: str = "") -> dict[str, Any]:
 
     The `folder` of its stage is that of its name, unless it is written under another.
     """
-    asked = isinstance(job.input, Request | ImageRequest)
+    asked = isinstance(job.input, Request | ImageRequest | TransformRequest)
     return {
         "key": store.key_of(job),
         "stage": folder or job.spec.folder,

@@ -41,8 +41,8 @@ _MOST_POOLED = 5
 _MOST_RECORDS = 5000
 """Runs beside the planned one that are looked at, the latest ones; of these, runs whose
 records of one stage are taken together; records of one stage and run that are read."""
-_SAME = ("kind", "identity", "weights", "settings")
-"""What stages of an earlier version have in common with today's."""
+_SAME = ("identity", "weights", "settings")
+"""What stages of an earlier version have in common with today's, besides their kind."""
 _USED = ("input_tokens", "output_tokens", "images", "cost", "disk_bytes")
 
 
@@ -215,7 +215,8 @@ class MeasuredRun:
         facts = stage_facts(spec)
         for folder, recorded in stages.items():
             same_name = folder.rpartition("-")[0] == name
-            if same_name and all(recorded.get(fact) == facts[fact] for fact in _SAME):
+            alike = same_name and spec.was_of_kind(recorded.get("kind", ""))
+            if alike and all(recorded.get(fact) == facts[fact] for fact in _SAME):
                 return folder
         return None
 

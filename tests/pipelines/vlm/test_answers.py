@@ -10,7 +10,7 @@ import torch
 from vlm_helpers import BLUE, FAMILIES, GREEN, RED, GenerateStage, library, loaded, shared
 
 from plait.generators.base import Failure, Fault, Result
-from plait.generators.document import Candidate, Document, Image, Text
+from plait.generators.document import Image, LogprobsRequest, Text
 from plait.generators.errors import UsageError
 from plait.generators.images import decode
 from plait.pipelines.systems import Models, answers_spec, lvlm_spec
@@ -24,8 +24,10 @@ TOLERANCE = 1e-4
 """Of log-probabilities about -10: in another batch float32 sums are rounded otherwise."""
 
 
-def asks(image: Image, question: str, answers: tuple[str, ...] = ANSWERS) -> Candidate:
-    return Candidate(Document((image,)), (Text(question),), answers=answers)
+def asks(
+    image: Image, question: str, answers: tuple[str, ...] = ANSWERS
+) -> LogprobsRequest:
+    return LogprobsRequest((image,), (Text(question),), answers)
 
 
 ASKED = [asks(RED, QUESTIONS[0]), asks(GREEN, QUESTIONS[1]), asks(BLUE, QUESTIONS[0])]
@@ -33,14 +35,14 @@ ASKED = [asks(RED, QUESTIONS[0]), asks(GREEN, QUESTIONS[1]), asks(BLUE, QUESTION
 
 def logprobs_of(outcome: Any) -> dict[str, list[float]]:
     assert isinstance(outcome, Result), outcome
-    answers = outcome.value.parts["answers"]
-    return {answer: own["logprobs"] for answer, own in answers.items()}
+    answers = outcome.value.answers
+    return {answer: [*own.logprobs] for answer, own in answers.items()}
 
 
-def by_the_library(name: str, candidate: Candidate) -> dict[str, list[float]]:
+def by_the_library(name: str, request: LogprobsRequest) -> dict[str, list[float]]:
     """One forward pass over the prompt and the answer, without padding or cache."""
     model, processor = library(name)
-    (image,), (question,) = candidate.document.images, candidate.question
+    (image,), (question,) = request.shown, request.question
     content = [
         {"type": "image", "image": decode(image)},
         {"type": "text", "text": question.text},
@@ -50,7 +52,7 @@ def by_the_library(name: str, candidate: Candidate) -> dict[str, list[float]]:
         [{"role": "user", "content": content}], add_generation_prompt=True, **how
     )
     start, found = prompt["input_ids"].shape[1], {}
-    for answer in candidate.answers:
+    for answer in request.answers:
         ids = torch.tensor(processor.tokenizer.encode(answer, add_special_tokens=False))
         behind = {
             "input_ids": ids,
@@ -73,9 +75,9 @@ def test_a_batch_and_a_question_alone_are_as_the_library_says(name: str) -> None
     stage = loaded(name, AnswerProbabilities)
     together = stage(ASKED)
     lengths = set()
-    for candidate, outcome in zip(ASKED, together, strict=True):
-        expected = by_the_library(name, candidate)
-        (alone,) = stage([candidate])
+    for request, outcome in zip(ASKED, together, strict=True):
+        expected = by_the_library(name, request)
+        (alone,) = stage([request])
         for own in (logprobs_of(outcome), logprobs_of(alone)):
             assert own.keys() == expected.keys()
             for answer, values in expected.items():

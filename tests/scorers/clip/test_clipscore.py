@@ -15,6 +15,7 @@ from contents import query_of
 from plait.cluster.walks import drive
 from plait.generators.base import Unscored
 from plait.generators.checkpoints import pinning
+from plait.generators.document import Image, Text
 from plait.scorers import resolve_scorer
 from plait.scorers.clipscore import clean_text, pairs_of
 from plait.scorers.embeddings.settings import PUBLISHED, ClipSettings
@@ -154,9 +155,8 @@ def test_images_are_set_against_the_whole_question_alone():
     asked = query_of("A cat", picture(9), "on a mat")
     scorer = resolve_scorer("clipscore-prompt", "tiny", {"prefix": ""})
     answer = document_of("my cat", picture(1), "and a dog", picture(2))
-    given = [job.input.document for job in next(scorer.judge(asked, answer))]
-    wanted = ("A cat\non a mat", picture(1), picture(2))
-    assert given == [document_of(part) for part in wanted]
+    given = [job.input for job in next(scorer.judge(asked, answer))]
+    assert given == [Text("A cat\non a mat"), picture(1), picture(2)]
     walk = scorer.judge(asked, document_of("no image"))
     assert isinstance(drive(walk, list), Unscored)
 
@@ -168,5 +168,5 @@ def test_no_image_is_encoded_twice_by_one_model():
     names = ("clipscore", "clipscore-prompt", "consistency", "clip-fid", "diversity")
     jobs = [next(resolve_scorer(n, "tiny", {}).judge(asked, answer)) for n in names]
     assert {job.spec.folder for own in jobs for job in own} == {jobs[0][0].spec.folder}
-    images = {job.key for own in jobs for job in own if job.input.document.images}
+    images = {job.key for own in jobs for job in own if isinstance(job.input, Image)}
     assert len(images) == 3

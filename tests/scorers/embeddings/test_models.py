@@ -24,7 +24,7 @@ from plait.generators.document import Image, Text
 from plait.generators.errors import CheckpointError
 from plait.scorers import resolve_scorer
 from plait.scorers.embeddings.inception import InceptionEmbed
-from plait.scorers.embeddings.records import alone, vectors
+from plait.scorers.embeddings.records import vectors
 from plait.scorers.embeddings.vision import DinoEmbed, SiglipEmbed
 
 pytestmark = pytest.mark.models
@@ -37,7 +37,7 @@ TEXTS = ["a cat on a table", "The QUICK  fox;\nété", LONG]
 
 
 def features(stage: Any, *parts: Image | str) -> np.ndarray:
-    given = [alone(Text(p) if isinstance(p, str) else p) for p in parts]
+    given = [Text(p) if isinstance(p, str) else p for p in parts]
     return vectors(outcome.value for outcome in stage(given))
 
 

@@ -88,7 +88,7 @@ def test_prompts_first_scores_and_ids(stage, r):
     pictures = stage.decode([REQUESTS[r]])
     prompt = stage.prompt(REQUESTS[r], pictures)
     assert list(prompt.ids) == ARRAYS[f"prompt{r}"].tolist()
-    (inputs,) = stage.embedded([prompt], pictures)
+    (inputs,) = stage.embed([prompt], pictures)
     ours = first_scores(stage, inputs)
     np.testing.assert_allclose(ours, ARRAYS[f"logits{r}"], atol=1e-4)
     [reply] = replies(stage.judge, [inputs], [upstream.NEW_TOKENS], stage.end)

@@ -17,7 +17,7 @@ from PIL import Image as Pillow
 
 from plait.cluster.walks import drive
 from plait.generators.base import Failure, Fault, Job, Outcome, Result, Skip, Unread
-from plait.generators.document import Document, Draft, Image, ImageRequest, Query, Text
+from plait.generators.document import Document, Draft, Image, Query, Text, TransformRequest
 from plait.scorers.judging import aspects
 from plait.scorers.judging.aspects import (
     ASPECTS,
@@ -118,11 +118,10 @@ def official(query: Query, answer: Document, said: str) -> tuple[list[Job], Any]
     return asked, drive(judge.judge(query, answer), answering)
 
 
-def with_data(request: ImageRequest) -> ImageRequest:
+def with_data(request: TransformRequest) -> TransformRequest:
     """As a worker is given it."""
-    images = (s for s in request.context if isinstance(s, Image))
-    read = (replace(i, data=Path(i.place or "").read_bytes()) for i in images)
-    return replace(request, context=tuple(read))
+    image = request.image
+    return TransformRequest(replace(image, data=Path(image.place or "").read_bytes()))
 
 
 def test_official_mode_asks_as_the_released_program(tmp_path: Path) -> None:
@@ -149,7 +148,7 @@ def test_images_are_squeezed_and_those_that_are_no_jpeg_left_out(
 ) -> None:
     form = "TIFF" if mode == "CMYK" else "PNG"
     image = Image.of(saved(Pillow.fromarray(NOISE).convert(mode), form))
-    (outcome,) = Squeezed(512)([ImageRequest(context=(image,))])
+    (outcome,) = Squeezed(512)([TransformRequest(image)])
     assert isinstance(outcome, Result if kept else Skip)
     if isinstance(outcome, Result):
         with Pillow.open(io.BytesIO(outcome.value.read())) as picture:

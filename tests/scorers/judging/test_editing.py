@@ -40,11 +40,11 @@ from plait.generators.document import (
     Document,
     Draft,
     Image,
-    ImageRequest,
     Query,
     Request,
     Score,
     Text,
+    TransformRequest,
     Turn,
 )
 from plait.generators.errors import MissingInput, UsageError
@@ -93,8 +93,8 @@ def told(
         jobs.extend(pending)
         outcomes: list[Outcome[Any]] = []
         for job in pending:
-            if isinstance(job.input, ImageRequest):
-                outcomes.append(Result(job.input.context[0]))
+            if isinstance(job.input, TransformRequest):
+                outcomes.append(Result(job.input.image))
             else:
                 outcomes.append(Result(Draft((Text(next(given)),))))
         return outcomes
@@ -167,15 +167,14 @@ def test_gedit_officially_shows_jpeg_and_the_edit_in_the_size_of_the_original(
     exif[0x0112] = 6  # to be turned by a quarter
     before = Image.of(saved(original, "PNG", exif=exif))
     after = Image.of(saved(colours, "PNG"))
-    contexts = ((before,), (after, before))
-    made = Shown()([ImageRequest(context=context) for context in contexts])
+    made = Shown()([TransformRequest(before), TransformRequest(after, (before,))])
     opened = Pillow.open(io.BytesIO(before.read()))
     resized = Pillow.open(io.BytesIO(after.read())).convert("RGB").resize((24, 40))
     expected = [ImageOps.exif_transpose(opened).convert("RGB"), resized]
     for outcome, image in zip(made, expected, strict=True):
         assert isinstance(outcome, Result)
         assert outcome.value.read() == saved(image, "JPEG")
-    (broken,) = Shown()([ImageRequest(context=(picture("none"),))])
+    (broken,) = Shown()([TransformRequest(picture("none"))])
     assert isinstance(broken, Failure)
 
 

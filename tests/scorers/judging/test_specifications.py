@@ -285,7 +285,7 @@ def test_the_prompts_of_all_tracks_are_read_and_kept(prompts: Path, tmp_path: Pa
         (prompts / "eval" / track / "eval_prompt.txt").unlink()
     copy = RubricSource(file).or_copy_in(tmp_path / "run")
     assert copy.file is not None
-    assert SpecificationsJudge.published(copy.file) == PROMPTS
+    assert SpecificationsJudge.wording_in(copy.file) == PROMPTS
 
 
 def test_another_text_is_refused(prompts: Path) -> None:

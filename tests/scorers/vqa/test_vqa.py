@@ -19,6 +19,7 @@ from plait.generators.base import NotApplicable, Outcome, Result, Unscored
 from plait.generators.document import Document, Image, Query, Score, Text, Turn
 from plait.generators.errors import UsageError
 from plait.generators.images import decode
+from plait.generators.logprobs import AnswerTokens, Logprobs
 from plait.pipelines.systems import Models, answers_spec
 from plait.scorers import resolve_scorer
 from plait.scorers.base import Scorer
@@ -30,7 +31,7 @@ from plait.scorers.vqa.dpg import (
     hold_in_order,
 )
 from plait.scorers.vqa.geneval2 import ATOMS
-from plait.scorers.vqa.questions import AnswerRecord, forms
+from plait.scorers.vqa.questions import forms
 
 pytestmark = pytest.mark.models
 
@@ -226,10 +227,10 @@ def told(name: str, said: list[list[bool]], query: Query = QUERY, **settings: An
     for job, yes in zip(jobs, replies, strict=True):
         chances = {"Yes": 0.9 if yes else 0.1, "No": 0.1 if yes else 0.9}
         answers = {
-            a: {"tokens": [i], "logprobs": [math.log(chances.get(a, 1e-9))]}
+            a: AnswerTokens((i,), (math.log(chances.get(a, 1e-9)),))
             for i, a in enumerate(job.input.answers)  # type: ignore[union-attr]
         }
-        outcomes.append(Result(Score(0.0, {"answers": answers})))
+        outcomes.append(Result(Logprobs(answers)))
     with pytest.raises(StopIteration) as stop:
         walk.send(outcomes)
     return stop.value.value
@@ -374,15 +375,13 @@ def test_both_modes_and_means_read_the_same_records() -> None:
 
 
 def test_an_answer_that_continues_another_is_counted_within_it() -> None:
-    logprobs = {
-        "Yes": [-1.0],
-        "Yes, it is": [-1.0, -0.5],
-        "No": [-2.0],
-        "Yes.": [-1.0, -3.0],
-    }
-    tokens = {"Yes": [1], "Yes, it is": [1, 2], "No": [4], "Yes.": [1, 3]}
-    record = AnswerRecord(
-        {a: {"tokens": tokens[a], "logprobs": own} for a, own in logprobs.items()}
+    record = Logprobs(
+        {
+            "Yes": AnswerTokens((1,), (-1.0,)),
+            "Yes, it is": AnswerTokens((1, 2), (-1.0, -0.5)),
+            "No": AnswerTokens((4,), (-2.0,)),
+            "Yes.": AnswerTokens((1, 3), (-1.0, -3.0)),
+        }
     )
     whole = math.exp(-1.0)
     assert record.probability(["Yes", "Yes, it is"]) == pytest.approx(whole)
