@@ -17,7 +17,8 @@ from plait.benchmarks.results.board import Board
 from plait.benchmarks.results.files.reading import RunResults
 from plait.benchmarks.results.files.schema import FOLDER
 from plait.benchmarks.results.headline import furthest_apart, terminal_table
-from plait.benchmarks.results.leaderboard import name_changes, write_leaderboard
+from plait.benchmarks.results.leaderboard import name_changes
+from plait.benchmarks.results.leaderboard_files import write_leaderboard
 from plait.benchmarks.results.people import read_measured
 from plait.benchmarks.results.table import ResultTable, json_text
 from plait.benchmarks.results.timeline import show_times
