@@ -834,8 +834,8 @@ def _as_recorded(
         elif whole is None:
             scorers.append(with_stage(scorer, as_recorded))
         else:
-            # CLIPScore and consistency were one record a document in earlier versions, where
-            # today they embed texts and images: that record is the score.
+            # CLIPScore and consistency were one record a document in earlier versions;
+            # today they embed texts and images. That record is the score.
             scorers.append(replace(scorer, stage=whole))
     systems = [with_stages(system, as_recorded) for system in experiment.systems]
     return replace(experiment, systems=tuple(systems), scorers=tuple(scorers))
