@@ -44,10 +44,16 @@ from plait.scorers.statistics.judge_error import JudgeErrors
 from plait.scorers.statistics.multiple import Correction
 
 NAME = pa.dictionary(pa.int32(), pa.string())
+"""A column of names, each stored once: a run has millions of rows and few names."""
 SCHEMA = pa.schema(
     [
-        *((name, NAME) for name in ("system", "lvlm", "t2i", "protocol")),
-        *((name, NAME) for name in ("query", "category", "field")),
+        ("system", NAME),
+        ("lvlm", NAME),
+        ("t2i", NAME),
+        ("protocol", NAME),
+        ("query", NAME),
+        ("category", NAME),
+        ("field", NAME),
         pa.field("repeat", pa.int32(), metadata={"about": "counted from 1"}),
         pa.field("scorer", NAME, metadata={"about": "null in the row of an answer"}),
         pa.field("criterion", NAME, metadata={"about": "null but in rows of criteria"}),
@@ -145,10 +151,10 @@ class Names(NamedTuple):
     def recode(self, names: Sequence[str]) -> Codes:
         """Return by row the position of its name in `names`; -1 for others and for none."""
         place = {name: i for i, name in enumerate(names)}
-        known = [place.get(name, -1) for name in self.names]
+        places = [place.get(name, -1) for name in self.names]
         # The code of a row without a name is -1, and picks this last one.
-        known.append(-1)
-        return np.array(known, np.int32)[self.codes]
+        places.append(-1)
+        return np.array(places, np.int32)[self.codes]
 
 
 Reading = Callable[[Collection[str]], Iterable[Evaluation]]
@@ -203,46 +209,62 @@ class Board:
         """How judges are asked, and how often scorers agree with people; a line each."""
         lines = []
         for scorer in self.scorers:
-            former = f"made by {scorer.superseded}" if scorer.superseded else ""
-            people = map(str, agreement_of(scorer, self.agreement))
-            texts = (former, scorer.manner, *people)
-            lines += [f"{scorer.name}: {text}." for text in texts if text]
+            texts = []
+            if scorer.superseded:
+                texts.append(f"made by {scorer.superseded}")
+            if scorer.manner:
+                texts.append(scorer.manner)
+            texts += map(str, agreement_of(scorer, self.agreement))
+            lines += [f"{scorer.name}: {text}." for text in texts]
         return lines
 
     @cached_property
     def about_replies(self) -> list[str]:
         """How many answers and judgements hold a reply that was cut; a line at most."""
-        names = [*(s.name for s in self.systems), *(s.name for s in self.scorers)]
-        counts = [f"{name} {self.cut[name]:,}" for name in names if self.cut.get(name)]
+        counts = []
+        parts: list[System | Scorer] = [*self.systems, *self.scorers]
+        for part in parts:
+            if self.cut.get(part.name):
+                counts.append(f"{part.name} {self.cut[part.name]:,}")
         return [f"Cut at the maximum length: {', '.join(counts)}."] if counts else []
 
     @cached_property
     def column(self) -> Mapping[str, Names]:
         """The columns of names."""
-        names = (f.name for f in self.table.schema if pa.types.is_dictionary(f.type))
-        return {name: Names.of(self.table, name) for name in names}
+        columns = {}
+        for field_ in self.table.schema:
+            if pa.types.is_dictionary(field_.type):
+                columns[field_.name] = Names.of(self.table, field_.name)
+        return columns
 
     @cached_property
     def is_answer(self) -> Mask:
         """The rows of answers."""
+        # A code below 0 is that of no name, and answers have no scorer.
         return self.column["scorer"].codes < 0
 
     @cached_property
     def is_complete(self) -> Mask:
-        """The rows of answers of which nothing is missing, and of their scores."""
-        # The rows of an answer's scores follow its own.
+        """The rows of answers of which nothing is missing, and of their scores.
+
+        An answer whose scores are not all there yet counts nowhere: else the means of
+        scorers would be over different queries while a run is under way.
+        """
+        # The rows of an answer's scores follow its own: all have the number of that answer.
         answer = np.cumsum(self.is_answer) - 1
-        lost = np.zeros(self.is_answer.sum() + 1, dtype=np.bool_)
-        lost[answer[self.column["outcome"].is_(MISSING)]] = True
-        complete: Mask = ~lost[answer]
+        # One more than there are answers, for a table without any.
+        is_lost = np.zeros(self.is_answer.sum() + 1, dtype=np.bool_)
+        is_lost[answer[self.column["outcome"].is_(MISSING)]] = True
+        complete: Mask = ~is_lost[answer]
         return complete
 
     @cached_property
     def is_score(self) -> Mask:
         """The rows of judgements, of complete answers that have a document."""
-        asked = ~self.column["outcome"].is_(NO_DOCUMENT)
-        judged = ~self.is_answer & (self.column["criterion"].codes < 0)
-        return judged & asked & self.is_complete
+        has_document = ~self.column["outcome"].is_(NO_DOCUMENT)
+        # The rows of criteria are parts of a judgement, which has a row of its own.
+        is_judgement = ~self.is_answer & (self.column["criterion"].codes < 0)
+        return is_judgement & has_document & self.is_complete
 
     @cached_property
     def is_counted(self) -> Mask:
@@ -251,8 +273,8 @@ class Board:
 
     def rulings(self, scorer: str) -> Mask:
         """Return the rows of what a judge ruled on criteria, of complete answers."""
-        ruled = self.column["scorer"].is_(scorer) & (self.column["criterion"].codes >= 0)
-        return ruled & self.is_complete
+        has_criterion = self.column["criterion"].codes >= 0
+        return self.column["scorer"].is_(scorer) & has_criterion & self.is_complete
 
     @cached_property
     def missing(self) -> int:
@@ -273,6 +295,7 @@ class Board:
     @cached_property
     def n(self) -> int:
         """Planned queries."""
+        # Of queries without an evaluation only the number of their answers is known.
         return max(len(self.queries), math.ceil(self.answers / self.rounds))
 
     @cached_property
@@ -285,10 +308,10 @@ class Board:
     @cached_property
     def groups(self) -> dict[Group, list[int]]:
         """The rows of `values` that are of each group."""
-        own = {q.key: (q.category, q.field) for q in self.queries}
+        group_of = {query.key: (query.category, query.field) for query in self.queries}
         groups: dict[Group, list[int]] = {}
         for row, key in enumerate(self.keys):
-            groups.setdefault(own[key], []).append(row)
+            groups.setdefault(group_of[key], []).append(row)
         return dict(sorted(groups.items()))
 
     def groups_of(self, name: str, place: int = 0) -> list[Group]:
@@ -318,12 +341,14 @@ class Board:
     def tallies(self) -> dict[tuple[str, str, str], Counter[tuple[str, str]]]:
         """Outcomes by (system, category, field), counted under (scorer or "", name)."""
         tallies: dict[tuple[str, str, str], Counter[tuple[str, str]]] = {}
+        # Also of systems without any row, so that all have the same groups.
         for one in self.systems:
             for group in self.groups:
                 tallies[one.name, *group] = Counter()
         columns = ["system", "category", "field", "scorer", "outcome"]
         counted = self.group(self.is_counted, columns)
         for system, category, field_name, scorer, outcome, count in counted:
+            # An answer and a judgement that failed are different things, with two names.
             shown = OutcomeName(outcome).of_scores if scorer else outcome
             tallies[system, category, field_name][scorer or "", shown] = count
         return tallies
@@ -335,46 +360,52 @@ class Board:
 
         With the number of their rows and, of another column, the sum of its `value`s.
         """
-        sums: list[Any] = [([], "count_all")]
-        chosen = [*columns]
+        aggregates: list[Any] = [([], "count_all")]
+        wanted = [*columns]
         if value:
-            sums.append((value, "sum"))
-            chosen.append(value)
-        sums.append(("place", "min"))
-        rows = self.table.select(chosen).filter(pa.array(where)).unify_dictionaries()
+            aggregates.append((value, "sum"))
+            wanted.append(value)
+        aggregates.append(("place", "min"))
+        rows = self.table.select(wanted).filter(pa.array(where)).unify_dictionaries()
         rows = rows.append_column("place", pa.array(np.arange(len(rows))))
         # Several threads would add numbers in an order that differs from time to time.
-        found = rows.group_by([*columns], use_threads=False).aggregate(sums)
+        groups = rows.group_by([*columns], use_threads=False).aggregate(aggregates)
         # Groups are in an order of their own, which follows from hashes.
-        found = found.sort_by("place_min").drop_columns("place_min")
-        return zip(*(column.to_pylist() for column in found.columns), strict=True)
+        groups = groups.sort_by("place_min").drop_columns("place_min")
+        return zip(*map(pa.ChunkedArray.to_pylist, groups.columns), strict=True)
 
     @cached_property
     def values(self) -> dict[str, Floats]:
         """By scorer (queries, systems): means over repeats, NaN where none is scored."""
-        row = self.column["query"].recode(self.keys)
-        column = self.column["system"].recode([s.name for s in self.systems])
+        # By row of the table, its place in the arrays that are made here.
+        query_of = self.column["query"].recode(self.keys)
+        system_of = self.column["system"].recode([system.name for system in self.systems])
         value = self.table.column("value").to_numpy()
         scored = self.is_score & ~np.isnan(value)
-        # A power of two, with which no sum of large scores overflows.
+        # Each repeat counts as a fraction below 1, so that no sum of large scores
+        # overflows; a power of two, by which the mean loses no digit.
         unit = 2.0 ** -self.rounds.bit_length()
+        shape = len(self.keys), len(self.systems)
         values = {}
         for scorer in self.scorers:
             rows = np.flatnonzero(scored & self.column["scorer"].is_(scorer.name))
-            at = row[rows], column[rows]
-            sums = np.zeros((len(self.keys), len(self.systems)))
-            counts = np.zeros((len(self.keys), len(self.systems)))
-            np.add.at(sums, at, unit * value[rows])
-            np.add.at(counts, at, unit)
+            places = query_of[rows], system_of[rows]
+            sums = np.zeros(shape)
+            counts = np.zeros(shape)
+            # Not `sums[places] += ...`, which would count repeats of a query once.
+            np.add.at(sums, places, unit * value[rows])
+            np.add.at(counts, places, unit)
+            # 0 / 0 is the NaN of a query without a score.
             with np.errstate(invalid="ignore"):
                 values[scorer.name] = sums / counts
         return values
 
     def rows(self, where: Mask, *columns: str) -> Iterator[tuple[Any, ...]]:
         """Some columns of some rows, as plain values."""
-        chosen = self.table.select(columns).filter(pa.array(where))
-        for batch in chosen.to_batches(max_chunksize=10_000):
-            yield from zip(*(c.to_pylist() for c in batch.columns), strict=True)
+        selected = self.table.select(columns).filter(pa.array(where))
+        # Some rows at a time: as Python's values they take many times the memory.
+        for batch in selected.to_batches(max_chunksize=10_000):
+            yield from zip(*map(pa.Array.to_pylist, batch.columns), strict=True)
 
     @property
     def faults(self) -> Iterator[str]:
@@ -399,14 +430,16 @@ class Board:
         random = {*chain.from_iterable(self._random_weights.values())}
         if random.issuperset(system.name for system in self.systems):
             return {}
-        counts = sum(self.tallies.values(), Counter[tuple[str, str]]())
-        lost = {}
+        counts = Counter[tuple[str, str]]()
+        for tally in self.tallies.values():
+            counts.update(tally)
+        judgements = {}
         for scorer in self.scorers:
             name = scorer.name
-            n = counts[name, "unscored"] + counts[name, "failed_scores"]
-            if name not in random and not counts[name, "scored"] and n:
-                lost[name] = n
-        return lost
+            without_score = counts[name, "unscored"] + counts[name, "failed_scores"]
+            if name not in random and not counts[name, "scored"] and without_score:
+                judgements[name] = without_score
+        return judgements
 
     def _of_weights(self, kind: str) -> list[str]:
         """Return the systems and scorers that have a stage with weights of a kind."""
@@ -463,10 +496,18 @@ class Board:
 
     @property
     def _about_thoughts(self) -> str:
-        told = [s for s in self.systems if self.thoughts.get(s.name)]
-        counts = (f"{s.name}: {self.thoughts[s.name]:,} of {self.answers:,}" for s in told)
-        made = ", ".join(s.name for s in told if s.stages)
-        advice = f"; `plait run --remake` makes those of {made} again" if made else ""
+        counts = []
+        makers = []
+        for system in self.systems:
+            thoughts = self.thoughts.get(system.name)
+            if thoughts:
+                counts.append(f"{system.name}: {thoughts:,} of {self.answers:,}")
+                # Answers that were given cannot be made again.
+                if system.stages:
+                    makers.append(system.name)
+        advice = ""
+        if makers:
+            advice = f"; `plait run --remake` makes those of {', '.join(makers)} again"
         named = ", ".join(counts)
         return f"answers that hold the model's thought ({named}) are scored with it{advice}"
 
@@ -497,5 +538,6 @@ def weights_of(system: System) -> str | None:
 
 
 def _order(first: Iterable[str], others: Iterable[str]) -> list[str]:
-    known = list(first)
-    return known + sorted(set(others) - set(known))
+    """Return names in the order of the task set, then any `others` sorted."""
+    in_task = list(first)
+    return in_task + sorted(set(others) - set(in_task))

@@ -18,15 +18,14 @@ from plait.benchmarks.results.comparisons import about_correction, comparisons, 
 from plait.benchmarks.results.leaderboard import (
     AVERAGES,
     COUNTS,
-    HEADINGS,
     LeaderboardRow,
     headline,
     leaderboard,
     placing,
     rank,
     reasons_of,
-    table_of_published,
 )
+from plait.benchmarks.results.leaderboard_tables import HEADINGS, table_of_published
 from plait.benchmarks.results.numbers import NumberForm, estimate_of
 from plait.benchmarks.results.reasons import (
     FAILURES,

@@ -1,4 +1,12 @@
-"""A config resolved: task set, systems, scorers, and the plan for them."""
+"""A config resolved: task set, systems, scorers, and the plan for them.
+
+    experiment = open_experiment(config)   # of a config: reads the data, resolves names
+    experiment = reopen(root)              # of a run directory, as its manifest says
+    experiment.plan                        # everything that the run is to make
+
+Names are resolved twice when a run is joined or scored again: to what they stand for today,
+and to what they stood for when the run was made. Where both agree, records are used again.
+"""
 
 from __future__ import annotations
 
@@ -183,38 +191,72 @@ class Experiment:
 
     def about(self) -> dict[str, Any]:
         """Return the manifest's entries about the run, without the environment."""
-        judges = [s for s in self.scorers if isinstance(s, ChatJudge) and s.texts]
-        given = self.answer_digests(sample.id for sample in self.samples)
-        pinned = self.pinned
-        return {
-            **({} if pinned is None else {"pinned": pinned.as_json}),
-            **({} if self.ids is None else {"ids": list(self.ids)}),
-            **({"about_weights": ABOUT} if self.config.weights == "mini" else {}),
-            **({"fidelity": self.fidelity} if self.fidelity else {}),
+        ids = [query.id for query in self.samples]
+        about = self._remarks
+        about |= {
             "plait": FORMAT,
             RUN_DIGEST: self.run_digest,
             "config": self.config.plain_data(),
             "data": dict(self.task.about),
-            QUERIES: queries_digest((s.id for s in self.samples), self.data_rows),
-            **({GIVEN: given} if given else {}),
+            QUERIES: queries_digest(ids, self.data_rows),
+        }
+        given = self.answer_digests(ids)
+        if given:
+            about[GIVEN] = given
+        return about | {
             "selection": self.selection,
             "weights": self.config.weights,
-            "rubrics": {judge.name: judge.texts for judge in judges},
-            "systems": [s.name for s in self.systems],
-            "scorers": [s.name for s in self.scorers],
+            "rubrics": self._rubric_texts,
+            "systems": [system.name for system in self.systems],
+            "scorers": [scorer.name for scorer in self.scorers],
             "identities": dict(self.identities),
-            "stages": {s.folder: stage_facts(s) for s in self.plan.stages},
+            "stages": {spec.folder: stage_facts(spec) for spec in self.plan.stages},
         }
+
+    @property
+    def _remarks(self) -> dict[str, Any]:
+        """What the manifest says of some runs before all else.
+
+        An entry that says nothing of a run is left out, not null: manifests of earlier
+        versions do not have it either.
+        """
+        entries: dict[str, Any] = {}
+        pinned = self.pinned
+        if pinned is not None:
+            entries["pinned"] = pinned.as_json
+        if self.ids is not None:
+            entries["ids"] = list(self.ids)
+        if self.config.weights == "mini":
+            entries["about_weights"] = ABOUT
+        fidelity = self.fidelity
+        if fidelity:
+            entries["fidelity"] = fidelity
+        return entries
+
+    @property
+    def _rubric_texts(self) -> dict[str, Any]:
+        """By judge, the texts that it asks with, where these are no part of plait."""
+        texts = {}
+        for scorer in self.scorers:
+            if isinstance(scorer, ChatJudge) and scorer.texts:
+                texts[scorer.name] = scorer.texts
+        return texts
 
     def answer_digests(self, ids: Iterable[str]) -> dict[str, str]:
         """Return, by system, the digest of the answers that the data hold to `ids`."""
         held = self._held_answers
+        # The ids are not even counted where no data hold answers, as most do not.
         asked = [*ids] if held else []
-        return {n: answers.answers_digest(own, asked) for n, own in held.items()}
+        digests = {}
+        for system, given in held.items():
+            digests[system] = answers.answers_digest(given, asked)
+        return digests
 
     @property
     def _held_answers(self) -> dict[str, Mapping[str, Answer]]:
         """By system, the answers that data hold beside their rows."""
+        # A folder of official results is made of answers; with `answers` beside it, those
+        # of its systems cannot be told from those that were named.
         all_given = self.config.data.startswith(OFFICIAL) and not self.config.answers
         held = {}
         for system in self.systems:
@@ -234,10 +276,16 @@ class Experiment:
             queries=len(self.samples),
             repeats=self.config.repeats,
         )
+        return remarks_of_run(facts, self.systems, self.scorers, self._scorer_settings)
+
+    @property
+    def _scorer_settings(self) -> dict[str, dict[str, Any]]:
+        """By scorer, its settings as the config says them, but for its defaults."""
         models = models_of(self.config)
-        names = [scorer.name for scorer in self.scorers]
-        settings = {name: scorer_settings(name, self.config, models) for name in names}
-        return remarks_of_run(facts, self.systems, self.scorers, settings)
+        settings = {}
+        for scorer in self.scorers:
+            settings[scorer.name] = scorer_settings(scorer.name, self.config, models)
+        return settings
 
     @property
     def fidelity(self) -> dict[str, Any]:
@@ -288,9 +336,6 @@ class Experiment:
         """Return what the results say of the run besides their tables."""
         config = self.config
         task = self.task
-        models = models_of(config)
-        settings = {s.name: scorer_settings(s.name, config, models) for s in self.scorers}
-        judges = [s for s in self.scorers if isinstance(s, ChatJudge) and s.texts]
         return RunAbout(
             run_digest=self.run_digest,
             name=task.name,
@@ -306,11 +351,11 @@ class Experiment:
             identities=dict(self.identities),
             licences=self._licences,
             versions=versions_of_records(config.root),
-            rubrics={judge.name: judge.texts for judge in judges},
+            rubrics=self._rubric_texts,
             agreement=[*map(asdict, read_measured(config.report.agreement))],
             judges=judges_of_comparisons(config.root),
             judge_errors=former_content(config.root / FOLDER).get("judge_errors", {}),
-            **facts_of_plan(self.plan, settings),
+            **facts_of_plan(self.plan, self._scorer_settings),
         )
 
 
@@ -335,19 +380,23 @@ def judges_of_comparisons(root: AnyPath) -> dict[str, Any]:
     """
     judges = dict(former_content(root / FOLDER).get("judges", {}))
     for path in matching(root / COMPARE, f"*/{MANIFEST}"):
+        # Manifests of earlier versions lack entries, and a user's class may be gone.
         with suppress(OSError, LookupError, TypeError, ValueError, ImportError):
             about = json.loads(path.read_text())
             judge = about["judge"]
             stage = about["judge_stage"]
+            # A stage's folder ends with the beginning of its digest, which `stage` is.
             if is_custom(judge) and not any(name.endswith(stage) for name in judges):
                 asked = (judge, about["judge_weights"], about["judge_settings"])
                 spec = custom_spec(*asked, [Kind.DRAFT])
+                # Another digest means that the class has changed since it judged.
                 if spec.digest.startswith(stage):
                     judges[spec.folder] = facts_of_stage(spec)
     return judges
 
 
 def _is_public(endpoint: str | None) -> bool:
+    """Return whether an endpoint is somebody else's server, which wants a key."""
     return (endpoint or "").startswith("https:")
 
 
@@ -359,8 +408,9 @@ def key_problems(stages: Iterable[StageSpec]) -> list[str]:
     """
     problems: list[str] = []
     for stage in stages:
-        public = _is_public(stage.placement.endpoint)
-        unset = [name for name in stage.secrets if public and not os.environ.get(name)]
+        unset = []
+        if _is_public(stage.placement.endpoint):
+            unset = [name for name in stage.secrets if not os.environ.get(name)]
         if unset:
             problems.append(
                 f"{stage.name} needs the environment variable {', '.join(unset)}"
@@ -381,13 +431,17 @@ def package_problems(stages: Sequence[StageSpec], options: EngineOptions) -> lis
     if not stages:
         return []
     executor = executor_of(options)
-    problems = [extra_problem("ray", "--executor ray") if executor == "ray" else ""]
+    problems = []
+    if executor == "ray":
+        problems.append(extra_problem("ray", "--executor ray"))
     if executor != "ray" or is_local(options.address):
         needed = defaultdict[Extra, list[str]](list)
         for stage in stages:
             if stage.extra is not None:
                 needed[stage.extra].append(stage.name)
-        problems += [extra_problem(extra, *names) for extra, names in needed.items()]
+        for extra, names in needed.items():
+            problems.append(extra_problem(extra, *names))
+    # An extra that is installed is no problem, which is told by an empty text.
     return [problem for problem in problems if problem]
 
 
@@ -470,12 +524,14 @@ class _Resolution(NamedTuple):
 class NameResolver:
     """Resolves the names of configs over one task set.
 
-    A name is resolved again only where settings or weights are others than before.
+    A name is resolved again only where settings or weights are others than before: joining
+    a run resolves the same names four times, and finding the digest of a checkpoint may
+    read gigabytes.
     """
 
     def __init__(self, task: TaskSet) -> None:
         self._task = task
-        self._known: dict[tuple[type, str], list[_Resolution]] = defaultdict(list)
+        self._resolutions: dict[tuple[type, str], list[_Resolution]] = defaultdict(list)
 
     def resolve(
         self, config: RunConfig, given: Sequence[System], identities: Mapping[str, str]
@@ -487,12 +543,15 @@ class NameResolver:
         _refuse_wrong_rubrics(config)
         models = models_of(config)
         settings = (models, config.variants, config.seed, config.mode, config.rubric)
-        systems = dict.fromkeys(config.systems)
-        scorers = dict.fromkeys(config.scorers)
+        # A name that is given twice counts once.
+        system_names = dict.fromkeys(config.systems)
+        scorer_names = dict.fromkeys(config.scorers)
+        systems = [*given]
+        scorers = []
         with pinning(identities) as pins:
 
             def once(kind: type[P], name: str, make: Callable[[], P]) -> P:
-                for before in self._known[kind, name]:
+                for before in self._resolutions[kind, name]:
                     same_weights = before.weights.items() <= pins.known.items()
                     if before.settings == settings and same_weights:
                         return cast(P, before.part)
@@ -500,27 +559,25 @@ class NameResolver:
                 pins.used.clear()
                 part = make()
                 used = dict(pins.used)
-                self._known[kind, name].append(_Resolution(part, settings, used))
+                self._resolutions[kind, name].append(_Resolution(part, settings, used))
                 return part
 
-            named = [
-                once(System, name, partial(_system_of, name, config, self._task, models))
-                for name in systems
-            ]
-            scored = [
-                once(Scorer, name, partial(scorer_of, name, config, models))
-                for name in scorers
-            ]
-        if both := {system.name for system in given} & systems.keys():
+            for name in system_names:
+                make_system = partial(_system_of, name, config, self._task, models)
+                systems.append(once(System, name, make_system))
+            for name in scorer_names:
+                make_scorer = partial(scorer_of, name, config, models)
+                scorers.append(once(Scorer, name, make_scorer))
+        both = system_names.keys() & {system.name for system in given}
+        if both:
             raise UsageError(
                 f"{', '.join(sorted(both))} names both a system and given answers; "
                 "give the answers another name"
             )
-        every = (*given, *named)
         return ResolvedNames(
-            systems=every,
-            scorers=tuple(scored),
-            baselines=_baselines(scored, every, self._task, config.seed),
+            systems=tuple(systems),
+            scorers=tuple(scorers),
+            baselines=_baselines(scorers, systems, self._task, config.seed),
             identities=pins.known,
             missing_weights=pins.missing,
         )
@@ -586,14 +643,14 @@ def _system(name: str, task: TaskSet, models: Models, seed: int) -> System:
 
 def refuse_settings_of_nothing(config: RunConfig) -> None:
     """UsageError for `[models.NAME]` of a name that neither the run nor plait knows."""
-    varied = [variant.system for variant in config.variants.values()]
-    parts = models_named((*config.systems, *varied, *config.scorers))
-    kinds = (Named.NATIVE, Named.SERVED, Named.LVLM, Named.T2I, Named.SCORER)
-    valid = parts.union(planners(), *map(by_name, kinds))
-    settled = [*config.models]
+    named = [*config.systems, *config.scorers]
+    with_settings = [*config.models]
     for variant in config.variants.values():
-        settled += variant.models
-    for name in settled:
+        named.append(variant.system)
+        with_settings += variant.models
+    kinds = (Named.NATIVE, Named.SERVED, Named.LVLM, Named.T2I, Named.SCORER)
+    valid = models_named(named).union(planners(), *map(by_name, kinds))
+    for name in with_settings:
         # Settings of any other chat model may be for a later judge or comparison.
         if name not in valid and not is_lvlm(chat_model(name)):
             raise unknown("name in models", name, valid)
@@ -643,8 +700,12 @@ def _refuse_wrong_rubrics(config: RunConfig) -> None:
     # A judge may add the rubric that makes the mode valid.
     common = {"rubric": config.rubric, "mode": None if judged else config.mode}
     for values in (common, *settings):
-        given = {k: v for k, v in values.items() if v is not None}
-        refuse_wrong_rubric(with_overrides(JudgeSettings(), given, ""))
+        refuse_wrong_rubric(with_overrides(JudgeSettings(), _without_none(values), ""))
+
+
+def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that are given: None stands for a key that the user left out."""
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def read_task(
@@ -689,8 +750,9 @@ def scorer_settings(name: str, config: RunConfig, models: Models) -> dict[str, A
     if is_judge(name):
         settings = {"seed": config.seed} | settings
     if takes_run_rubric(name):
-        both = {"mode": config.mode, "rubric": config.rubric}
-        settings = {k: v for k, v in both.items() if v is not None} | settings
+        # What a judge has under its own name goes before what the run says for all.
+        of_run = {"mode": config.mode, "rubric": config.rubric}
+        settings = _without_none(of_run) | settings
     return settings
 
 
@@ -716,31 +778,35 @@ def reopen(
     unless `choices` say what is to become of that.
     """
     manifest = read_manifest(root)
-    known = manifest.get("identities", {})
+    identities = manifest.get("identities", {})
     ids = manifest.get("ids")
     config = former_config(root, manifest, changes)
     refuse_settings_of_nothing(config)
     task, given = read_task(config)
-    if lines := [*answers.find_changes(manifest.get("data"), task.about)]:
+    other_answers = [*answers.find_changes(manifest.get("data"), task.about)]
+    if other_answers:
         raise UsageError(
-            f"{'; '.join(lines)} since the run in {root} was made: restore the former "
-            "ones, or score the current ones into another directory with --out"
+            f"{'; '.join(other_answers)} since the run in {root} was made: restore the "
+            "former ones, or score the current ones into another directory with --out"
         )
     if changes:
         run = f"the run in {root}"
         data = settle_data(root, manifest, config, task, choices, ids, run)
     else:
+        # Who only reads a run sees it as it was made, whatever has become of its data.
         data = data_as_made(root, manifest, config, task)
     names = NameResolver(data.task)
-    experiment = former = names.resolve(config, given, known).on(config, data)
+    experiment = names.resolve(config, given, identities).on(config, data)
+    former = experiment
     if changes:
         # Stages are recorded under the run's own config: one whose settings are changed now
         # is another one, and has no records yet.
         own = former_config(root, manifest)
-        former = names.resolve(own, given, known).on(own, data)
+        former = names.resolve(own, given, identities).on(own, data)
         others = other_given_answers(manifest, data, experiment, choices)
-        if lines := [*data.refusals, *others]:
-            raise UsageError("\n".join(lines))
+        refusals = [*data.refusals, *others]
+        if refusals:
+            raise UsageError("\n".join(refusals))
     union = replace(experiment, joins=manifest.get(RUN_DIGEST, ""))
     return _as_recorded(union, former, RecordedStages(manifest), current)
 
@@ -760,15 +826,19 @@ def _as_recorded(
     def as_recorded(spec: StageSpec) -> StageSpec:
         return recorded.get(spec.digest, spec)
 
-    def scorer_as_recorded(scorer: Scorer) -> Scorer:
+    scorers = []
+    for scorer in experiment.scorers:
         whole = stages.whole(scorer) if scorer in former.scorers else None
-        return with_stage(scorer, as_recorded if whole is None else lambda _: whole)
-
-    scorers = tuple(
-        s if s.name in current else scorer_as_recorded(s) for s in experiment.scorers
-    )
-    systems = tuple(with_stages(s, as_recorded) for s in experiment.systems)
-    return replace(experiment, systems=systems, scorers=scorers)
+        if scorer.name in current:
+            scorers.append(scorer)
+        elif whole is None:
+            scorers.append(with_stage(scorer, as_recorded))
+        else:
+            # CLIPScore and consistency were one record a document in earlier versions;
+            # today they embed texts and images. That record is the score.
+            scorers.append(replace(scorer, stage=whole))
+    systems = [with_stages(system, as_recorded) for system in experiment.systems]
+    return replace(experiment, systems=tuple(systems), scorers=tuple(scorers))
 
 
 def warn_of_faults(root: AnyPath, scorers: Iterable[Scorer]) -> None:

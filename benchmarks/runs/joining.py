@@ -5,6 +5,9 @@ systems, scorers, queries and repeats are added, and apply to all of it. Whateve
 change the meaning of results under the same names is refused: other seed, weights or
 prompts, other settings of a model or judge in the run, fewer queries, and data that have
 changed, unless the user says what is to become of them (`plait.benchmarks.runs.queries`).
+
+Whether settings differ is found by resolving the names of both configs and comparing their
+stages, not what users wrote: a default that is spelled out changes nothing.
 """
 
 from __future__ import annotations
@@ -84,25 +87,28 @@ def join(
     refuse_other_questions(task)
     ids = read_ids(config)
     data = settle_data(config.root, manifest, both, task, choices, ids)
+    # Data and flags first: with other data, models cannot even be compared.
     values = _other_values(before, config, manifest, task)
-    _refuse(config.root, (*data.refusals, *values))
-    known: dict[str, str] = manifest.get("identities", {})
-    there = [system for system in given if system.name in manifest.get("systems", ())]
+    _refuse(config.root, [*data.refusals, *values])
+
+    identities: dict[str, str] = manifest.get("identities", {})
+    former_systems = manifest.get("systems", ())
+    given_before = [system for system in given if system.name in former_systems]
     names = NameResolver(data.task)
+    # What this command names, with weights as they are now.
     current = names.resolve(config, given, {})
-    pins = _pins(current.identities, known)
-    former = names.resolve(before, there, known)
-    named = names.resolve(both, given, {**known, **pins})
+    pins = _pins(current.identities, identities)
+    # What the run was made of, with its own weights.
+    former = names.resolve(before, given_before, identities)
+    # What the run is to be made of, and what of it this command asks for in its own words.
+    joint = names.resolve(both, given, {**identities, **pins})
     requested = names.resolve(_with_judges(config, before), given, pins)
-    union = named.on(both, data)
-    _refuse(
-        config.root,
-        (
-            *(() if remake else _other_weights(known, pins)),
-            *other_given_answers(manifest, data, union, choices),
-            *_other_models(former, named, requested),
-        ),
-    )
+    union = joint.on(both, data)
+    differences = [] if remake else [*_other_weights(identities, pins)]
+    differences += other_given_answers(manifest, data, union, choices)
+    differences += _other_models(former, joint, requested)
+    _refuse(config.root, differences)
+
     joins = manifest.get(RUN_DIGEST, "")
     union = replace(union, missing_weights=current.missing_weights, joins=joins)
     added = _iter_added(former, union, data.former, before.repeats)
@@ -110,6 +116,7 @@ def join(
 
 
 def _refuse(root: AnyPath, differences: Iterable[str]) -> None:
+    """UsageError that names the differences, where there are any, each once."""
     lines = list(dict.fromkeys(differences))
     if lines:
         raise UsageError(
@@ -122,6 +129,7 @@ def _refuse(root: AnyPath, differences: Iterable[str]) -> None:
 def _other_values(
     before: RunConfig, config: RunConfig, manifest: Mapping[str, Any], task: TaskSet
 ) -> Iterator[str]:
+    """Name what the config says otherwise that all results of a run have in common."""
     then = before.model_dump(include={*_FLAGS})
     now = config.model_dump(include={*_FLAGS})
     for name in _FLAGS:
@@ -138,16 +146,22 @@ def _other_values(
 
 
 def _pins(current: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
-    """Current identities of the models; those of the run where none is available now."""
-    return {
-        name: known.get(name, now) if now.startswith(_UNPINNED) else now
-        for name, now in current.items()
-    }
+    """Current identities of the models; those of the run where none is available now.
+
+    Without a network no revision can be looked up: the run's own stands.
+    """
+    pins = {}
+    for name, now in current.items():
+        pins[name] = known.get(name, now) if now.startswith(_UNPINNED) else now
+    return pins
 
 
 def _other_weights(known: Mapping[str, str], pins: Mapping[str, str]) -> Iterator[str]:
+    """Name models whose weights have changed since the run was made."""
     for name, now in pins.items():
         then = known.get(name, now)
+        then = known.get(name, now)
+        # Nothing is known of weights that the run could not pin: they may be the same.
         if then != now and not then.startswith(_UNPINNED):
             yield f"weights of {name} are {now}, but {then} in the run"
 
@@ -157,11 +171,15 @@ def _union(before: RunConfig, config: RunConfig) -> RunConfig:
     judge_settings: dict[str, Any] = {}
     judges = [name for name in config.scorers if takes_run_rubric(name)]
     former = [name for name in before.scorers if takes_run_rubric(name)]
-    keeping = bool(former) and _mode_and_rubric(before) != _mode_and_rubric(config)
-    if keeping:
-        current = {"mode": config.mode or "corrected", "rubric": config.rubric or PLAIT}
-        judge_settings = {name: current for name in judges if name not in former}
-    source = before if keeping else config
+    # Mode and rubric of a run are one for all its judges. Where the run's judges have
+    # others than those given now, they keep them, and new judges have theirs by name.
+    keeps_rubric = bool(former) and _mode_and_rubric(before) != _mode_and_rubric(config)
+    if keeps_rubric:
+        mode, rubric = _mode_and_rubric(config)
+        for name in judges:
+            if name not in former:
+                judge_settings[name] = {"mode": mode, "rubric": rubric}
+    source = before if keeps_rubric else config
     return config.model_copy(
         update={
             "systems": _both(before.systems, config.systems),
@@ -180,24 +198,29 @@ def _union(before: RunConfig, config: RunConfig) -> RunConfig:
 def _with_judges(config: RunConfig, before: RunConfig) -> RunConfig:
     """`config`; a mode or rubric without a judge applies to those of the run."""
     judges = [name for name in before.scorers if takes_run_rubric(name)]
-    named = any(takes_run_rubric(name) for name in config.scorers)
-    if named or not (config.mode or config.rubric):
+    names_judge = any(takes_run_rubric(name) for name in config.scorers)
+    if names_judge or not (config.mode or config.rubric):
         return config
     return config.model_copy(update={"scorers": _both(config.scorers, judges)})
 
 
 def _mode_and_rubric(config: RunConfig) -> tuple[str, str]:
+    """Return how judges are asked, by the defaults where the config does not say."""
     return config.mode or "corrected", config.rubric or PLAIT
 
 
 def _both(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of both, each once, in their order."""
     return tuple(dict.fromkeys((*first, *second)))
 
 
 def _other_models(
     former: ResolvedNames, union: ResolvedNames, requested: ResolvedNames
 ) -> Iterator[str]:
-    """Systems and scorers that would differ from the run's, or from those requested."""
+    """Systems and scorers that would differ from the run's, or from those requested.
+
+    What the run does not have, or this command does not name, is compared with itself.
+    """
     for name, joint in _by_name(union.systems).items():
         there = _by_name(former.systems).get(name, joint)
         here = _by_name(requested.systems).get(name, joint)
@@ -220,6 +243,7 @@ def _by_name(parts: Iterable[P]) -> dict[str, P]:
 def _other_stages(
     name: str, there: System | Scorer, here: System | Scorer
 ) -> Iterator[str]:
+    """Name what differs in the stages of one system or scorer."""
     if len(there.stages) != len(here.stages):
         yield f"{name} has different stages than in the run"
         return
@@ -229,6 +253,7 @@ def _other_stages(
 
 
 def _other_settings(name: str, then: StageSpec, now: StageSpec) -> Iterator[str]:
+    """Name what differs in two stages of which something does."""
     changed = False
     for key in {**then.settings, **now.settings}:
         there = then.settings.get(key)
@@ -236,6 +261,7 @@ def _other_settings(name: str, then: StageSpec, now: StageSpec) -> Iterator[str]
         if there != here:
             changed = True
             yield f"{name}: {key} of {now.name} is {here!r}, but {there!r} in the run"
+    # Where the weights differ, `_other_weights` says so already.
     if not changed and then.identity == now.identity:
         yield f"{name}: stage {now.name} differs from that in the run"
 
@@ -249,21 +275,29 @@ def _other_reading(name: str, there: Scorer, here: Scorer) -> Iterator[str]:
 
 
 def _reading(scorer: Scorer) -> dict[str, Any]:
+    """Return all that a scorer is besides its stages; nothing of a user's own class."""
     if not is_dataclass(scorer):
         return {}
-    values = {f.name: getattr(scorer, f.name) for f in fields(scorer)}
-    return {name: v for name, v in values.items() if not isinstance(v, StageSpec)}
+    values = {}
+    for field in fields(scorer):
+        value = getattr(scorer, field.name)
+        if not isinstance(value, StageSpec):
+            values[field.name] = value
+    return values
 
 
 def _iter_added(
     former: ResolvedNames, union: Experiment, queries: int, repeats: int
 ) -> Iterator[str]:
-    for what, there, here in (
-        ("system", former.systems, union.systems),
-        ("scorer", former.scorers, union.scorers),
-    ):
-        known = {part.name for part in there}
-        yield from (f"{what} {p.name}" for p in here if p.name not in known)
+    """Name what a run of so many queries and repeats does not have yet."""
+    former_systems = _by_name(former.systems)
+    for system in union.systems:
+        if system.name not in former_systems:
+            yield f"system {system.name}"
+    former_scorers = _by_name(former.scorers)
+    for scorer in union.scorers:
+        if scorer.name not in former_scorers:
+            yield f"scorer {scorer.name}"
     if len(union.samples) > queries:
         yield f"{len(union.samples) - queries:,} queries"
     if union.config.repeats > repeats:

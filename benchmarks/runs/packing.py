@@ -25,7 +25,7 @@ from typing import Any
 from rich.console import Console
 
 from plait.benchmarks.results.files.reading import RunResults
-from plait.benchmarks.results.leaderboard import write_leaderboard
+from plait.benchmarks.results.leaderboard_files import write_leaderboard
 from plait.benchmarks.results.page_files import PageTooLarge
 from plait.benchmarks.results.report import write_page_alone, write_report
 from plait.benchmarks.results.report.entries import keys_shown

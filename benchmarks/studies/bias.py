@@ -8,7 +8,7 @@ The question is the independent unit of every interval.
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, combinations
@@ -82,21 +82,22 @@ class Section:
     @property
     def as_json(self) -> dict[str, Any]:
         """As plain data."""
-        findings = [
-            {"judge": f.judge, "measure": f.measure, **f.estimate.as_json()}
-            | {"judgements": f.judgements}
-            for f in self.findings
-        ]
+        findings = []
+        for one in self.findings:
+            about: dict[str, Any] = {"judge": one.judge, "measure": one.measure}
+            about |= one.estimate.as_json()
+            about["judgements"] = one.judgements
+            findings.append(about)
         return {"title": self.title, "findings": findings, "absent": self.absent}
 
     @property
     def table(self) -> ResultTable:
         """One line per finding."""
         form = NumberForm()
-        rows = [
-            [f.judge, f.measure, form.counted(f.estimate), f"{f.judgements:,}"]
-            for f in self.findings
-        ]
+        rows = []
+        for one in self.findings:
+            value = form.counted(one.estimate)
+            rows.append([one.judge, one.measure, value, f"{one.judgements:,}"])
         notes = [f"not available: {reason}" for reason in self.absent]
         head = ["judge", "measure", "value", "judgements"]
         return ResultTable.of(self.title, head, rows, notes)
@@ -140,6 +141,7 @@ def sections(
         if rows:
             pairs[judge] = rows
     pairs |= scored.pairs()
+    # What a section says in the place of findings, where there is nothing to look at.
     no_pairs = [] if rulings else ["no pairwise judgements: run `plait compare` first"]
     no_answers = [] if pairs else ["no two answers to one question were judged"]
     measured: dict[str, tuple[str, Iterable[Finding | str]]] = {
@@ -217,19 +219,28 @@ def find_rulings(results: RunResults) -> dict[JudgeIdentity, list[Ruling]]:
     same reply, one that could be read counts.
     """
     by_judge: dict[JudgeIdentity, dict[tuple[object, ...], Ruling]] = defaultdict(dict)
-    rows = results.rows("comparisons", among={"aspect": ["preference"]})
-    for r in map(upright, map(ruling_of, rows)):
-        one = JudgeIdentity(r.judge, r.protocol, r.mode, r.wording, r.stage)
-        known = by_judge[one]
-        key = (*_about(r), r.judging, r.swapped)
-        if key not in known or known[key].preference is None:
-            known[key] = r
-    named_stages = {(judge.name, judge.stage) for judge in by_judge}
-    stages = Counter(name for name, _ in named_stages)
-    return {
-        one._replace(namesake=stages[one.name] > 1): list(known.values())
-        for one, known in sorted(by_judge.items())
-    }
+    for row in results.rows("comparisons", among={"aspect": ["preference"]}):
+        ruling = upright(ruling_of(row))
+        judge = JudgeIdentity(
+            name=ruling.judge,
+            protocol=ruling.protocol,
+            mode=ruling.mode,
+            wording=ruling.wording,
+            stage=ruling.stage,
+        )
+        own = by_judge[judge]
+        # Two comparisons, say with a baseline and of all pairs, share their replies.
+        reply = (*_about(ruling), ruling.judging, ruling.swapped)
+        if reply not in own or own[reply].preference is None:
+            own[reply] = ruling
+    stages_of_name: dict[str, set[str]] = defaultdict(set)
+    for judge in by_judge:
+        stages_of_name[judge.name].add(judge.stage)
+    rulings = {}
+    for judge, own in sorted(by_judge.items()):
+        is_namesake = len(stages_of_name[judge.name]) > 1
+        rulings[judge._replace(namesake=is_namesake)] = list(own.values())
+    return rulings
 
 
 def upright(ruling: Ruling) -> Ruling:
@@ -242,28 +253,52 @@ def upright(ruling: Ruling) -> Ruling:
 
 
 def _about(ruling: Ruling) -> tuple[str, int, str, str]:
+    """Return what a ruling is about: which question, and which two answers to it."""
     return ruling.question, ruling.repeat, ruling.first.system, ruling.second.system
 
 
-def both_orders(rulings: Iterable[Ruling]) -> list[tuple[Ruling, int, int]]:
-    """Return the pairs of answers that were read in both orders, once each.
+class BothOrders(NamedTuple):
+    """A pair of answers that a judge was shown in both orders."""
 
-    As a ruling, and the preferences for the answer shown first, as named and swapped.
-    """
+    ruling: Ruling
+    """On the pair as it is named."""
+    named: int
+    """The preference for the answer shown first, in the order of the names."""
+    swapped: int
+    """The same in the other order, in which the second answer is shown first."""
+
+
+def both_orders(rulings: Iterable[Ruling]) -> list[BothOrders]:
+    """Return the pairs of answers that were read in both orders, once each."""
     by_answers: dict[tuple[object, ...], dict[bool, tuple[Ruling, int]]] = defaultdict(dict)
-    for r in rulings:
-        if r.judging == 0 and r.preference is not None:
-            by_answers[_about(r)][r.swapped] = r, r.preference
-    pairs = [orders for orders in by_answers.values() if len(orders) == 2]
-    return [(*orders[False], orders[True][1]) for orders in pairs]
+    for ruling in rulings:
+        # Further judgings of a pair measure repeatability and are no further evidence.
+        if ruling.judging == 0 and ruling.preference is not None:
+            by_answers[_about(ruling)][ruling.swapped] = ruling, ruling.preference
+    pairs = []
+    for orders in by_answers.values():
+        if len(orders) == 2:
+            ruling, named = orders[False]
+            _, swapped = orders[True]
+            pairs.append(BothOrders(ruling, named, swapped))
+    return pairs
 
 
 def preferences(rulings: Iterable[Ruling]) -> list[Preference]:
     """Mean preferences over both orders, so that a preference for a position cancels."""
-    return [
-        Preference(r.question, r.repeat, r.first, r.second, (swapped - named) / 2)
-        for r, named, swapped in both_orders(rulings)
-    ]
+    means = []
+    for ruling, named, swapped in both_orders(rulings):
+        # Both are for the answer shown first, which is the second one when swapped.
+        toward_second = (swapped - named) / 2
+        mean = Preference(
+            question=ruling.question,
+            repeat=ruling.repeat,
+            first=ruling.first,
+            second=ruling.second,
+            value=toward_second,
+        )
+        means.append(mean)
+    return means
 
 
 _Answers = tuple[str, int, str, str]
@@ -273,6 +308,7 @@ _Answers = tuple[str, int, str, str]
 def finding(judge: str, measure: str, questions: Sequence[str], values: Any) -> Finding:
     """Return the mean of (n,) values on n questions, with its interval by question."""
     numbers = [float(value) for value in values]
+    # Intervals depend on the ends of the scale, which the name of a measure tells.
     ends = UNBOUNDED
     if measure.endswith("points of %"):
         ends = of_differences(PERCENT)
@@ -335,13 +371,15 @@ def lengths(preferences: Preferences) -> Measured:
         longer = words[:, 1] - words[:, 0]
         more = images[:, 1] - images[:, 0]
         measure = "rank correlation of difference in length and preference"
-        # Both answers may be without a word.
+        # Plus 1, since both answers may be without a word.
         relative = longer / (words.sum(1) + 1)
-        found = rank_correlation(every, relative, preference)
-        yield Finding(judge.label, measure, found, len(pairs))
+        correlation = rank_correlation(every, relative, preference)
+        yield Finding(judge.label, measure, correlation, len(pairs))
+        # Preferences are for the second answer: turned to be for the longer one.
         toward_longer = np.sign(longer) * preference
         uneven = longer != 0
         illustrated = more != 0
+        # At least 1, since the shorter answer may be without a word.
         ratio = words.max(1) / np.maximum(1, words.min(1))
         alike = ratio <= 1.05
         twice = ratio <= 2
@@ -373,17 +411,20 @@ def rank_correlation(questions: Sequence[str], x: Floats, y: Floats) -> Estimate
 
     both = np.column_stack([np.concatenate([x, -x]), np.concatenate([y, -y])])
     ranks = (rankdata(both, axis=0) - (len(both) + 1) / 2)[: len(x)]
+    # Pearson's coefficient of ranks whose mean is 0, from sums of products and squares by
+    # question: a bootstrap of questions then only weights these sums.
     names, places = np.unique(questions, return_inverse=True)
     sums = np.zeros((len(names), 3))
     np.add.at(sums, places, np.column_stack([ranks.prod(1), ranks**2]))
     value = _cosine(sums.sum(0, keepdims=True))[0]
     if np.isnan(value):
         return Estimate(None, None, len(names), "one of the two does not vary")
-    samples = _cosine(bootstrap_weights(names.tolist()) @ sums)
-    return bootstrap_estimate(float(value), samples, len(names))
+    draws = _cosine(bootstrap_weights(names.tolist()) @ sums)
+    return bootstrap_estimate(float(value), draws, len(names))
 
 
 def _cosine(sums: Floats) -> Floats:
+    """Return (n,) cosines of (n, 3) sums of x y, x² and y²; NaN where one is 0."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.asarray(sums[:, 0] / np.sqrt(sums[:, 1] * sums[:, 2]))
 
@@ -398,8 +439,10 @@ def self_preference(preferences: Preferences) -> Measured:
             continue
         mine = dict(zip(toward, _share([*toward.values()]), strict=True))
         measure = f"answers of {own} preferred"
-        questions = [about[0] for about in mine]
+        questions = [question for question, *_ in mine]
         yield finding(judge.label, f"{measure}, %", questions, mine.values())
+        # Answers of its family may be better: what other families say of them is the
+        # standard.
         others = _by_others(preferences, judge, own)
         same = [about for about in mine if about in others]
         if not same:
@@ -408,7 +451,7 @@ def self_preference(preferences: Preferences) -> Measured:
                 "its preference cannot be distinguished from the answers' quality"
             )
             continue
-        questions = [about[0] for about in same]
+        questions = [question for question, *_ in same]
         theirs = [others[about] for about in same]
         gaps = [mine[about] - others[about] for about in same]
         yield finding(judge.label, f"{measure} by other judges, %", questions, theirs)
@@ -444,6 +487,10 @@ def _toward(own: str, pairs: Iterable[Preference]) -> dict[_Answers, float]:
 def _by_others(
     preferences: Preferences, judge: JudgeIdentity, own: str
 ) -> Mapping[_Answers, float]:
+    """Return the mean share of preference for family `own` by judges of other families.
+
+    Only of judges that are asked in the same way, by protocol and mode.
+    """
     shares: dict[_Answers, list[float]] = defaultdict(list)
     for other, pairs in preferences.items():
         alike = (other.protocol, other.mode) == (judge.protocol, judge.mode)
@@ -463,20 +510,23 @@ def equality(label: str, unit: str, sets: Sequence[Values], otherwise: str) -> M
     Every pair of sets counts where both have a value; where there is none, the reason is
     `otherwise`.
     """
-    same = []
+    questions = []
+    differences = []
     for one, other in combinations(sets, 2):
-        shared = sorted(one.keys() & other.keys(), key=repr)
-        same += [(key[0], one[key], other[key]) for key in shared]
-    if not same:
+        # By `repr`, since what values are about may be of types that cannot be compared.
+        for key in sorted(one.keys() & other.keys(), key=repr):
+            questions.append(key[0])
+            differences.append(one[key] - other[key])
+    if not questions:
         yield otherwise
         return
-    questions, ones, others = zip(*same, strict=True)
-    gaps = np.abs(np.subtract(ones, others))
+    gaps = np.abs(differences)
     yield finding(label, "equal, %", questions, 100.0 * (gaps == 0))
     yield finding(label, f"mean difference, {unit}", questions, gaps)
 
 
 def _values(rulings: Iterable[Ruling], judging: int) -> Values:
+    """Return the preferences of one judging, by question and by answers and their order."""
     values = dict[tuple[str, object], float]()
     for ruling in rulings:
         if ruling.judging == judging and ruling.preference is not None:
@@ -501,7 +551,8 @@ def rewording(rulings: Rulings) -> Measured:
         by_model[judge.name, judge.stage, judge.protocol].append(judge)
     for judges in by_model.values():
         name = f"{judges[0].display_name} ({judges[0].protocol})"
-        if len({j.wording for j in judges}) < 2:
+        wordings = {judge.wording for judge in judges}
+        if len(wordings) < 2:
             yield (
                 f"{name}: asked in one wording; `plait compare --rubric official:PATH` "
                 "asks in another"
@@ -514,12 +565,14 @@ def rewording(rulings: Rulings) -> Measured:
 
 
 def _apart(one: JudgeIdentity, other: JudgeIdentity) -> str:
-    wordings = [judge.wording[:6] for judge in (one, other)]
+    """Say in what two ways of asking one model differ."""
+    first = one.wording[:6]
+    second = other.wording[:6]
     if one.wording == other.wording:
-        return f"modes {one.mode} and {other.mode}, one wording {wordings[0]}"
+        return f"modes {one.mode} and {other.mode}, one wording {first}"
     if one.mode == other.mode:
-        return f"wordings {wordings[0]} and {wordings[1]}, both {one.mode}"
-    return f"{one.mode} {wordings[0]} and {other.mode} {wordings[1]}, modes differ too"
+        return f"wordings {first} and {second}, both {one.mode}"
+    return f"{one.mode} {first} and {other.mode} {second}, modes differ too"
 
 
 _ScoredSides = list[tuple[Side, float]]
@@ -528,14 +581,26 @@ SEEDS = range(5)
 """Seeds of a judge's own sampling that are looked up beside the run's."""
 
 
+class _Variant(NamedTuple):
+    """What a judge said by one rubric."""
+
+    label: str
+    texts: Any
+    """The rubric's, by which it differs from others."""
+    values: Values
+
+
 class Scored:
     """The answers of a run, and its rubric judges' scores of them."""
 
     def __init__(self, results: RunResults) -> None:
-        self._lvlms = {s.name: lvlm_of(s) for s in results.systems}
+        self._lvlms = {system.name: lvlm_of(system) for system in results.systems}
         self._results = results
         self._lookup = lookup_in(results.store)
-        self._judges = [s for s in results.scorers if s.name.startswith(PREFIX)]
+        self._judges = []
+        for scorer in results.scorers:
+            if scorer.name.startswith(PREFIX):
+                self._judges.append(scorer)
         self._answers = [*_answers(results)]
 
     def pairs(self) -> dict[JudgeIdentity, list[Preference]]:
@@ -543,11 +608,11 @@ class Scored:
         games: dict[JudgeIdentity, list[Preference]] = {}
         for judge in self._judges:
             rows = []
-            for about, sides in self._sides_with_scores(judge.name).items():
+            for (query, repeat), sides in self._sides_with_scores(judge.name).items():
                 # By name, as the sides of rulings are.
                 sides.sort(key=lambda scored: scored[0].system)
-                for (first, own), (second, other) in combinations(sides, 2):
-                    rows.append(Preference(*about, first, second, other - own))
+                for (first, score), (second, other) in combinations(sides, 2):
+                    rows.append(Preference(query, repeat, first, second, other - score))
             if rows:
                 games[JudgeIdentity(judge.name, "")] = rows
         return games
@@ -564,14 +629,16 @@ class Scored:
 
     def repeatability(self) -> Measured:
         """Measure how far each rubric judge agrees with itself under other seeds."""
-        for one in (yield from self._with_records()):
-            if not one.stage.seeded:
-                yield f"{one.name}: draws nothing at random, so it is asked once"
+        for judge in (yield from self._with_records()):
+            if not judge.stage.seeded:
+                yield f"{judge.name}: draws nothing at random, so it is asked once"
                 continue
-            seeds = sorted({one.seed, *SEEDS})
-            sets = [self._scores(replace(one, seed=seed))[0] for seed in seeds]
-            once = f"{one.name}: scored under one seed only"
-            yield from equality(one.name, "points of 100", sets, once)
+            sets = []
+            for seed in sorted({judge.seed, *SEEDS}):
+                values, _ = self._scores(replace(judge, seed=seed))
+                sets.append(values)
+            once = f"{judge.name}: scored under one seed only"
+            yield from equality(judge.name, "points of 100", sets, once)
 
     def rewording(self, released: RubricSource) -> Measured:
         """Measure how far each rubric judge agrees with itself under other rubrics.
@@ -579,20 +646,28 @@ class Scored:
         Without `released` rubrics only our own can be looked up. Rubrics with equal texts
         are one rubric, whatever their names.
         """
-        for one in (yield from self._with_records()):
-            variants: dict[frozenset[str], tuple[str, ByRubric, Values]] = {}
-            for label, variant in reword(one, released).items():
-                values, keys = self._scores(variant)
-                if values:
-                    variants.setdefault(keys, (label, variant, values))
-            pairs = combinations(variants.values(), 2)
-            apart = [(a, b) for a, b in pairs if a[1].texts != b[1].texts]
-            if not apart:
-                yield f"{one.name}: scores by one rubric only"
-            for (label, _, values), (other, _, others) in apart:
-                both = f"{one.name}: {label} and {other}"
+        for judge in (yield from self._with_records()):
+            pairs = []
+            for first, second in combinations(self._variants(judge, released), 2):
+                if first.texts != second.texts:
+                    pairs.append((first, second))
+            if not pairs:
+                yield f"{judge.name}: scores by one rubric only"
+            for first, second in pairs:
+                both = f"{judge.name}: {first.label} and {second.label}"
                 unscored = f"{both}: no document was scored by both"
-                yield from equality(both, "points of 100", [values, others], unscored)
+                sets = [first.values, second.values]
+                yield from equality(both, "points of 100", sets, unscored)
+
+    def _variants(self, judge: ByRubric, released: RubricSource) -> list[_Variant]:
+        """Return the rubrics under which a judge has recorded scores, each once."""
+        variants: dict[frozenset[str], _Variant] = {}
+        for label, variant in reword(judge, released).items():
+            values, keys = self._scores(variant)
+            if values:
+                # Two names of a rubric make the same requests, so they have the same keys.
+                variants.setdefault(keys, _Variant(label, variant.texts, values))
+        return [*variants.values()]
 
     def _with_records(self) -> Generator[str, None, list[ByRubric]]:
         """Return the judges whose records can be looked up; yield why others cannot."""
@@ -600,6 +675,7 @@ class Scored:
         results = self._results
         for scorer in self._judges:
             made = results.rows("records", ["stage"], {"stage": [scorer.stage.folder]})
+            # A pack holds results without records.
             if next(made, None) and not results.store.parts(scorer.stage):
                 yield f"{scorer.name}: of its judgements only the results are here"
                 continue
@@ -614,10 +690,12 @@ class Scored:
         values = dict[tuple[str, object], float]()
         keys = set[str]()
         for e, query, document in self._answers:
+            # The judge's own walk finds its records, whichever requests it makes.
             steps: list[list[Job]] = []
             outcome = read(noting(judged.judge(query, document), steps), self._lookup)
+            # Later requests depend on replies, the first ones on the rubric alone.
             if steps:
-                keys |= {job.key for job in steps[0]}
+                keys.update(job.key for job in steps[0])
             if isinstance(outcome, Result):
                 values[query.id, (e.system, e.repeat)] = outcome.value.value
         return values, frozenset(keys)
@@ -637,7 +715,11 @@ def rubric_judge(scorer: RecordedScorer, root: AnyPath) -> ByRubric:
 
     UsageError where it was asked by released rubrics of which the run has no copy.
     """
-    own = {k: v for k, v in scorer.settings.items() if k in JudgeSettings.model_fields}
+    own = {}
+    for key, value in scorer.settings.items():
+        # Settings of the model that judges stand beside those of the judge.
+        if key in JudgeSettings.model_fields:
+            own[key] = value
     rubric = parse_rubric(own.get("rubric")).or_copy_in(root)
     settings = validate(JudgeSettings, own | {"rubric": str(rubric)}, scorer.name)
     return settings.judge(scorer.name, scorer.stage)

@@ -146,6 +146,8 @@ class PreparedComparison:
                 protocol=self.protocol,
                 chat=self.chat,
                 seed=config.seed,
+                # A number of its own for each repeat and judging, so that no two have the
+                # same seed; those of the first judging stay what they are alone.
                 draw=matchup.repeat + judging * config.repeats,
             )
             items.append(item)
@@ -168,11 +170,12 @@ class PreparedComparison:
         """For the manifest and the tables' head."""
         config = self.config
         series = self.series
-        counted = self.options.protocol_settings
-        return {
-            "plait": 1,
-            **{name: series[name] for name in ("protocol", "mode", "wording")},
-            **({"protocol_settings": counted} if counted else {}),
+        about: dict[str, Any] = {"plait": 1}
+        for name in ("protocol", "mode", "wording"):
+            about[name] = series[name]
+        if self.options.protocol_settings:
+            about["protocol_settings"] = self.options.protocol_settings
+        return about | {
             "rubric": str(self.options.rubric),
             "baseline": self.options.baseline,
             "judge": series["judge"],
@@ -191,13 +194,14 @@ class PreparedComparison:
     @property
     def name(self) -> str:
         """A digest of all that a comparison depends on: no file replaces another's."""
-        played = sorted({(m.first, m.second) for m in self.matchups})
+        pairs = sorted({(matchup.first, matchup.second) for matchup in self.matchups})
         seed = self.config.seed
         options = self.options
-        named = [self.series, seed, options.judgings, options.baseline, played]
+        contents = [self.series, seed, options.judgings, options.baseline, pairs]
+        # Left out where empty: comparisons of earlier versions keep their names.
         if options.protocol_settings:
-            named.append(dict(options.protocol_settings))
-        return digest(*named)[:12]
+            contents.append(dict(options.protocol_settings))
+        return digest(*contents)[:12]
 
 
 def compare(
@@ -214,6 +218,7 @@ def compare(
     protocol = protocol_of(options)  # before a run is opened, which may take a while
     match = resolve_comparison(open_results(root), place, options, protocol)
     before = dict(Store(place).rows(match.chat))
+    # Pairs that a scorer of the run has had judged already are not asked about again.
     of_run = _lookup_in_run(match)
     items = match.items
     if of_run is not None:
@@ -223,6 +228,7 @@ def compare(
     with closing(display):
         run = ask_missing(plan, place, root, match.about, display, partial(_prepare, match))
     store = Store(place)
+    # What is final in either store goes before a failure that may be tried again.
     lookup = first_of(final_lookup(store), of_run, lookup_in(store))
     judged = _judgements(match, lookup)
     said = list(_rulings(match, judged, store))
@@ -234,10 +240,13 @@ def compare(
             if run.made:
                 raise
     if len(items) < len(match.items):
+        # The run counts what it was given, which is not all.
         run = replace(run, counts=_totals(match, lookup))
+    # Further judgings measure the judge; the table counts each pair once.
     first = judged[: len(match.matchups)]
-    games = [m.game(outcome, match.protocol) for m, outcome in first]
-    parts = {name: system.stages for name, system in match.systems.items()}
+    games = [matchup.game(outcome, match.protocol) for matchup, outcome in first]
+    stages = {name: system.stages for name, system in match.systems.items()}
+    stages[f"judge {match.series['judge']}"] = (match.chat,)
     with folder_written(root, out) as folder:
         report(
             folder / f"compare-{match.protocol.name}-{match.name}",
@@ -246,9 +255,10 @@ def compare(
             judged=first,
             run=run,
             asked=_count_asked(before, store.rows(match.chat)),
-            stages=parts | {f"judge {match.series['judge']}": [match.chat]},
+            stages=stages,
             console=console,
         )
+    # Nobody expects a reply of random weights that can be read.
     none_read = run.counts["unscored"] and not run.counts["scored"]
     return run.exit_status or int(none_read and match.chat.weights not in RANDOM)
 
@@ -265,9 +275,20 @@ def _prepare(match: PreparedComparison) -> EngineOptions:
 
 def plan_of(items: Sequence[PairComparison]) -> Plan:
     """Return the plan that has every match-up of valid queries judged."""
-    valid = [i for i in items if isinstance(i.matchup.query, Query)]
-    queries = list({i.matchup.query.id: i.matchup.query for i in valid}.values())
-    return Plan(systems=(), samples=queries, scorers=(), prompt=as_asked, comparisons=valid)
+    valid = []
+    queries = {}
+    for item in items:
+        query = item.matchup.query
+        if isinstance(query, Query):
+            valid.append(item)
+            queries[query.id] = query
+    return Plan(
+        systems=(),
+        samples=[*queries.values()],
+        scorers=(),
+        prompt=as_asked,
+        comparisons=valid,
+    )
 
 
 def _is_judged(item: PairComparison, of_run: Lookup) -> bool:
@@ -304,16 +325,24 @@ def _totals(match: PreparedComparison, lookup: Lookup) -> Mapping[str, int]:
 
 
 def _rulings(match: PreparedComparison, judged: Judged, store: Store) -> Iterator[Ruling]:
+    """Yield the rulings of all judgements, those of the first judging first."""
     size = len(match.matchups)
     for i, (matchup, outcome) in enumerate(judged):
-        yield from rulings(match.series, matchup, i // size, outcome, store)
+        judging = i // size
+        yield from rulings(match.series, matchup, judging, outcome, store)
 
 
 def _is_kept(match: PreparedComparison, said: Iterable[Ruling]) -> bool:
     """Return whether the results hold the rulings, perhaps as of an earlier version."""
-    rows = match.results.rows(TABLE, among={"series": [match.name]})
-    known = (replace(ruling_of(row), fault="", jobs=()) for row in rows)
-    return [*known] == [replace(ruling, fault="", jobs=()) for ruling in said]
+    kept = []
+    for row in match.results.rows(TABLE, among={"series": [match.name]}):
+        kept.append(ruling_of(row))
+    return [*map(_as_formerly, kept)] == [*map(_as_formerly, said)]
+
+
+def _as_formerly(ruling: Ruling) -> Ruling:
+    """Return a ruling without what results of earlier versions do not have."""
+    return replace(ruling, fault="", jobs=())
 
 
 def _keep(match: PreparedComparison, place: AnyPath, said: Sequence[Ruling]) -> None:
@@ -343,10 +372,18 @@ def _count_asked(before: Mapping[str, RecordRow], after: Mapping[str, RecordRow]
 
     A question is asked that has a reply, a refusal, or a failure of the judge itself.
     """
-    new = [r for key, r in after.items() if key not in before or before[key].at != r.at]
-    unasked = sum(row.fault in _UNASKED for row in new)
+    asked = 0
+    unasked = 0
+    for key, row in after.items():
+        # A record that was made again has the key of the former one, and a later time.
+        if key in before and before[key].at == row.at:
+            continue
+        if row.fault in _UNASKED:
+            unasked += 1
+        else:
+            asked += 1
     lost = f", {unasked:,} could not be asked" if unasked else ""
-    return f"{len(new) - unasked:,} judgements asked{lost}"
+    return f"{asked:,} judgements asked{lost}"
 
 
 def protocol_of(options: CompareOptions) -> Pairwise:
@@ -426,18 +463,17 @@ def _systems(
 
     UsageError for unknown names, and when there are fewer than two.
     """
-    known = {s.name: s for s in results.systems}
-    names = list(options.systems) or [*known]
+    own = {system.name: system for system in results.systems}
+    names = list(options.systems) or [*own]
     if options.baseline is not None and options.baseline not in names:
         names.insert(0, options.baseline)
-    known.setdefault(TRUTH, System(name=TRUTH, draft=None))
+    own.setdefault(TRUTH, System(name=TRUTH, draft=None))
     systems = {}
     for name in names:
-        if name not in known and not is_published(name):
-            given = results.about.data.get("published_answers", {})
-            answers = (f"{PREFIX}{lvlm}" for lvlm in given)
-            raise unknown("system", name, [*known, *answers])
-        systems[name] = known.get(name) or system_of_writer(name, _task(name, config))
+        if name not in own and not is_published(name):
+            published = results.about.data.get("published_answers", {})
+            raise unknown("system", name, [*own, *(f"{PREFIX}{of}" for of in published)])
+        systems[name] = own.get(name) or system_of_writer(name, _task(name, config))
     if len(systems) < 2:
         there = ", ".join(systems) or "none"
         raise UsageError(f"a comparison needs two systems, but there is {there}")
@@ -504,15 +540,18 @@ def find_recorded_judge(
     None where it has not, with the same settings.
     """
     bare = name.removeprefix(JUDGE)
-    own = {**models.of(f"{JUDGE}{bare}"), **models.of(bare)}
-    settings = {k: v for k, v in own.items() if k not in StageSettings.placed}
+    settings = {**models.of(f"{JUDGE}{bare}"), **models.of(bare)}
+    for key in StageSettings.placed:
+        # Where a stage runs is no part of what it is.
+        settings.pop(key, None)
+    # A user's class has no mini weights, and runs on its own in a mini run.
     weights = "pretrained" if models.weights == "mini" else models.weights
-    asked = {"class": bare, "settings": settings, "weights": weights}
-    found = None
+    recorded = None
     for facts in judges:  # the last one counts
-        if all(facts[name] == value for name, value in asked.items()):
-            found = facts
-    return None if found is None else stage_of(found)
+        asked_alike = facts["settings"] == settings and facts["weights"] == weights
+        if facts["class"] == bare and asked_alike:
+            recorded = facts
+    return None if recorded is None else stage_of(recorded)
 
 
 def wording_digest(protocol: Pairwise) -> str:
@@ -528,23 +567,23 @@ def matchups(
 ) -> Iterator[Matchup]:
     """Yield every pair on every query and repeat of a run, with their answers."""
     queries = results.queries.values()
-    own = {system.name for system in results.systems}
-    answered = {
-        (e.repeat, key_of(e.sample), e.system): e.document
-        for e in results.evaluations(systems=own & systems.keys())
-    }
-    others = {name: system for name, system in systems.items() if name not in own}
+    of_run = systems.keys() & {system.name for system in results.systems}
+    documents = {}
+    for e in results.evaluations(systems=of_run):
+        documents[e.repeat, key_of(e.sample), e.system] = e.document
+    # Truth and published answers come with the data: their walks end without any stage.
+    given = {name: system for name, system in systems.items() if name not in of_run}
     plan = Plan(systems=(), samples=(), scorers=(), prompt=as_asked)
     for repeat in range(results.about.repeats):
         for query in queries:
             answers: dict[str, Outcome[Document]] = {}
-            for name in own & systems.keys():
-                document = answered.get((repeat, key_of(query), name))
+            for name in of_run:
+                document = documents.get((repeat, key_of(query), name))
                 answers[name] = document or Skip("has not answered yet")
-            for name, system in others.items():
-                given = read(plan.answer(system, query, repeat), lambda job: None)
-                assert not isinstance(given, Pending), "given answers ask for nothing"
-                answers[name] = given
+            for name, system in given.items():
+                answer = read(plan.answer(system, query, repeat), lambda job: None)
+                assert not isinstance(answer, Pending), "given answers ask for nothing"
+                answers[name] = answer
             for first, second in pairs:
                 both = answers[first], answers[second]
                 yield Matchup(

@@ -22,10 +22,10 @@ from plait.benchmarks.results.leaderboard import (
     AVERAGES,
     FIXED,
     Cell,
-    cell_of,
     headline,
     leaderboard,
 )
+from plait.benchmarks.results.leaderboard_tables import cell_of
 from plait.benchmarks.results.rankings import Rankings, Series, averages_of
 from plait.benchmarks.results.report.page import tables_page
 from plait.benchmarks.results.table import (

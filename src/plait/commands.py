@@ -1,4 +1,12 @@
-"""What the commands do; `plait.cli` reads their arguments."""
+"""What the commands do; `plait.cli` reads their arguments.
+
+    planned = plan(config, console)         # `plait plan`: names resolved, nothing started
+    ran = execute_plan(planned, console)    # `plait run`: answers, scores, tables and page
+    report(root, console)                   # `plait report`: tables and page once more
+
+What only one command needs is imported inside it: `plait --help` and short commands load
+neither matplotlib nor the code of studies.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +25,8 @@ from plait.benchmarks.results.board import Board
 from plait.benchmarks.results.files.reading import RunResults
 from plait.benchmarks.results.files.schema import FOLDER
 from plait.benchmarks.results.headline import furthest_apart, terminal_table
-from plait.benchmarks.results.leaderboard import name_changes, write_leaderboard
+from plait.benchmarks.results.leaderboard import name_changes
+from plait.benchmarks.results.leaderboard_files import write_leaderboard
 from plait.benchmarks.results.people import read_measured
 from plait.benchmarks.results.table import ResultTable, json_text
 from plait.benchmarks.results.timeline import show_times
@@ -172,29 +181,49 @@ def score(
     if not others and is_run(first.path) and flags.get("data") is None:
         experiment = _to_score_again(first.path, scorers, flags)
     else:
-        ours = ("set", "remake", "same_code", "changed_data")
-        values = {k: v for k, v in flags.items() if k not in ours}
-        values["answers"] = {name: str(place) for name, place in named.items()}
-        values["scorers"] = tuple(scorers)
-        asked: AnyPath | None = None
-        if flags.get("data") is None:
-            queries, asked = _queries_of(named.values())
-            values |= queries
-        config = load_config(None, values, flags["set"])
-        choices = flags.get("changed_data", NO_CHOICES)
-        experiment = _open(config, console, remake=flags["remake"], choices=choices)
-        if asked is not None:
-            refuse_changed_data(asked, read_manifest(asked), experiment.task)
+        experiment = _to_score_answers(named, scorers, flags, console)
     same_code = bool(flags.get("same_code"))
     planned = RunPlan.of(experiment, only_scorers=True, same_code=same_code)
-    # New records would be filed under a former version of a stage.
-    if names := [c.spec.name for c in planned.counts if c.spec.recorded and c.to_run]:
+    _refuse_former_versions(planned)
+    planned.refuse_edited()
+    return _execute(planned, console, only_scorers=True)
+
+
+def _to_score_answers(
+    named: Mapping[str, answers.AnswerPlace],
+    scorers: Sequence[str],
+    flags: Mapping[str, Any],
+    console: Console,
+) -> Experiment:
+    """Return the experiment in which answers made elsewhere are scored; UsageError."""
+    no_keys = ("set", "remake", "same_code", "changed_data")
+    values = {flag: value for flag, value in flags.items() if flag not in no_keys}
+    values["answers"] = {name: str(place) for name, place in named.items()}
+    values["scorers"] = tuple(scorers)
+    asked: AnyPath | None = None
+    if flags.get("data") is None:
+        queries, asked = _queries_of(named.values())
+        values |= queries
+    config = load_config(None, values, flags["set"])
+    choices = flags.get("changed_data", NO_CHOICES)
+    experiment = _open(config, console, remake=flags["remake"], choices=choices)
+    if asked is not None:
+        # The answers of a run are to the data as they were then.
+        refuse_changed_data(asked, read_manifest(asked), experiment.task)
+    return experiment
+
+
+def _refuse_former_versions(planned: RunPlan) -> None:
+    """UsageError where new records would be filed under a former version of a stage."""
+    names = []
+    for count in planned.counts:
+        if count.spec.recorded and count.to_run:
+            names.append(count.spec.name)
+    if names:
         raise UsageError(
             f"{planned.root} was scored by another version of {', '.join(names)}; name the "
             "scorer and add --remake to score all documents with today's"
         )
-    planned.refuse_edited()
-    return _execute(planned, console, only_scorers=True)
 
 
 def _queries_of(
@@ -235,14 +264,20 @@ def _to_score_again(
         )
     for name in scorers:
         refuse_mini_lvlm(name, former.weights or "pretrained")
-    changes: dict[str, Any] = {"scorers": [*dict.fromkeys((*former.scorers, *scorers))]}
-    current = scorers if flags["remake"] else ()
-    changes |= {"address": flags["address"], "executor": flags.get("executor")}
+    changes: dict[str, Any] = {
+        "scorers": [*dict.fromkeys((*former.scorers, *scorers))],
+        "address": flags["address"],
+        "executor": flags.get("executor"),
+    }
     changes |= _judge_changes(former, scorers, flags)
-    tables = {name: flags.get(name) or {} for name in ("models", "servers")}
-    changes = merge(changes, {name: own for name, own in tables.items() if own})
+    # Merged key by key, as a judge may have settings of its own from `_judge_changes`; and
+    # `--set`, which names a single key, goes before a whole table.
+    for table in ("models", "servers"):
+        if flags.get(table):
+            changes = merge(changes, {table: flags[table]})
     changes = with_settings(changes, flags["set"])
     choices = flags.get("changed_data", NO_CHOICES)
+    current = scorers if flags["remake"] else ()
     experiment = reopen(root, changes, current=current, choices=choices)
     refuse_other_questions(experiment.task)
     warn_of_faults(root, experiment.scorers)
@@ -257,27 +292,36 @@ def _judge_changes(
     They apply to the scorers named with them and to no others; where none is named, to all
     of the run that take them.
     """
-    values = {k: flags[k] for k in OF_JUDGES if flags.get(k) is not None}
     names = scorers or former.scorers
-    models: dict[str, dict[str, Any]] = {}
-    for name in names:
-        models[name] = {k: v for k, v in values.items() if takes(name, k)}
-    for key in values:
-        if not any(key in own for own in models.values()):
+    models: dict[str, dict[str, Any]] = {name: {} for name in names}
+    is_given = False
+    for key in OF_JUDGES:
+        value = flags.get(key)
+        if value is None:
+            continue
+        is_given = True
+        takers = [name for name in names if takes(name, key)]
+        if not takers:
             raise UsageError(
                 f"none of the scorers takes --{key}; name one that does with --scorer"
             )
-    return {"models": models} if values else {}
+        for name in takers:
+            models[name][key] = value
+    return {"models": models} if is_given else {}
 
 
 def _refuse_unready(plan: RunPlan) -> None:
     """UsageError where something is missing, of no use, or over the budget."""
-    over_budget = filter(None, [plan.over_budget])
-    if refusals := [*plan.missing, *plan.useless_scorers, *over_budget]:
+    refusals = [*plan.missing, *plan.useless_scorers]
+    if plan.over_budget:
+        refusals.append(plan.over_budget)
+    if refusals:
         raise UsageError("\n".join(refusals))
 
 
 def _execute(plan: RunPlan, console: Console, *, only_scorers: bool) -> ExecutedRun:
+    # Everything that can be refused is refused before the first record is made, and what
+    # would only be found when the tables are written, hours later, is found here.
     _refuse_unready(plan)
     experiment = plan.experiment
     root = plan.root
@@ -286,7 +330,19 @@ def _execute(plan: RunPlan, console: Console, *, only_scorers: bool) -> Executed
     read_measured(experiment.config.report.agreement)  # UsageError if unreadable
     for rubric in experiment.config.rubrics:
         rubric.keep(root)
-    console.print(f"run directory {root}")
+    _show_plan(plan, console)
+    if not only_scorers:
+        stopped = _show_fidelity(plan, console)
+        if stopped is not None:
+            return ExecutedRun(root, stopped, None)
+    if plan.shard is not None:
+        return _execute_shard(plan, console)
+    return _execute_whole(plan, console, only_scorers=only_scorers)
+
+
+def _show_plan(plan: RunPlan, console: Console) -> None:
+    """Print where a run is, and what its users should know before it takes hours."""
+    console.print(f"run directory {plan.root}")
     for line in plan.pinned:
         console.print(Text("pinned", "yellow"), line)
     for text in plan.retired:
@@ -297,13 +353,6 @@ def _execute(plan: RunPlan, console: Console, *, only_scorers: bool) -> Executed
         console.print(line)
     if plan.forecast.stages:
         console.print(f"forecast: {plan.forecast.headline}")
-    if not only_scorers:
-        stopped = _show_fidelity(plan, console)
-        if stopped is not None:
-            return ExecutedRun(root, stopped, None)
-    if plan.shard is not None:
-        return _execute_shard(plan, console)
-    return _execute_whole(plan, console, only_scorers=only_scorers)
 
 
 def _execute_whole(
@@ -371,10 +420,13 @@ def _show_fidelity(whole: RunPlan, console: Console) -> RunResult | None:
     console.print(f"fidelity: {asked}")
     fast = _plan_part(asked.fast, whole, console)
     if not isinstance(asked.reference, RunConfig):
+        # The reference is a run that is there: all systems that make answers are compared.
         place = asked.reference
         systems = [system.name for system in fast.experiment.systems if system.stages]
         result = _make_results(fast, console)
     else:
+        # The reference is the same run with other settings, and is made here. It is planned
+        # before either is made, so that what is missing for it is told at once.
         reference = _plan_part(asked.reference, whole, console)
         place = reference.root
         systems = changed_systems(fast.experiment, reference.experiment)
@@ -395,6 +447,7 @@ def _show_fidelity(whole: RunPlan, console: Console) -> RunResult | None:
         error.tables = [gate.table]
         raise error
     console.print(gate.table.rich)
+    # The whole run does not answer these queries again.
     share_records(fast.root, whole.root, fast.experiment.plan.stages)
     return None
 
@@ -572,9 +625,9 @@ def _open(
     about = experiment.task.about
     for line in (*own_data.remarks(about), *answers.remarks(about)):
         console.print(line)
-    if (config.mode or config.rubric) and not any(
-        takes_run_rubric(name) for name in experiment.config.scorers
-    ):
+    # The scorers of the run that is joined count too, which `config` need not name.
+    has_judge = any(map(takes_run_rubric, experiment.config.scorers))
+    if (config.mode or config.rubric) and not has_judge:
         console.print("Warning: mode and rubric have no effect, as no judge is named.")
     for line in run.changes:
         console.print(f"changed data: {line}")

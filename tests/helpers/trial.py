@@ -294,7 +294,7 @@ def write_board(plan: Plan, root: Path) -> None:
     """leaderboard.json and its companions."""
     from boards import stored_board
 
-    from plait.benchmarks.results.leaderboard import write_leaderboard
+    from plait.benchmarks.results.leaderboard_files import write_leaderboard
 
     board = stored_board(
         evaluations(plan, Store(root)),

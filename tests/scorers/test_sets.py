@@ -15,8 +15,9 @@ from contents import document, query_of
 from torchmetrics.image.fid import FrechetInceptionDistance
 from torchmetrics.image.kid import KernelInceptionDistance
 
+from plait.benchmarks.results.comparisons import differences
 from plait.benchmarks.results.headline import headline_table
-from plait.benchmarks.results.leaderboard import differences, leaderboard
+from plait.benchmarks.results.leaderboard import leaderboard
 from plait.cluster.plan import Evaluation
 from plait.generators.base import Result, SetMember
 from plait.generators.document import Embedding

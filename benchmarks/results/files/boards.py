@@ -38,8 +38,14 @@ from plait.scorers.statistics.estimate import Floats
 from plait.scorers.statistics.judge_error import JudgeErrors
 
 _AMOUNTS = (
-    *("seconds", "gpu_seconds", "input_tokens", "output_tokens"),
-    *("pictures", "joules", "cost", CUT),
+    "seconds",
+    "gpu_seconds",
+    "input_tokens",
+    "output_tokens",
+    "pictures",
+    "joules",
+    "cost",
+    CUT,
 )
 _ABOUT = ("system", "query", "repeat")
 
@@ -50,7 +56,11 @@ def board_of(results: ResultTables) -> Board:
     answers = _columns_of(results, "answers", _OF_ANSWERS)
     scores = _columns_of(results, "scores", _OF_SCORES)
     spending = Spending.of(results, answers, scores)
+    # Null where there is no document that could begin with one.
     thought = answers.filter(pc.fill_null(answers.column("thought"), False))
+    judge_errors = {}
+    for name, facts in about.judge_errors.items():
+        judge_errors[name] = JudgeErrors.from_json(facts["errors"])
     return Board(
         table=_Rows(results, answers, scores, spending).table(),
         figures=figures_of(about.figures),
@@ -67,10 +77,7 @@ def board_of(results: ResultTables) -> Board:
         cut=spending.cut,
         damaged=about.damaged,
         criterion_scales=_criterion_scales(results),
-        judge_errors={
-            name: JudgeErrors.from_json(facts["errors"])
-            for name, facts in about.judge_errors.items()
-        },
+        judge_errors=judge_errors,
         agreement=read_measured(about.agreement),
         pinned=_pinned_facts(results),
     )
@@ -102,13 +109,18 @@ def _columns_of(results: ResultTables, name: str, columns: Sequence[str]) -> pa.
 
     A text is in memory once, however many rows have it.
     """
-    kinds = {column: TABLES[name].field(column).type for column in columns}
-    names = [column for column, kind in kinds.items() if kind == pa.string()]
-    fields = [(c, NAME if c in names else kind) for c, kind in kinds.items()]
+    texts = []
+    fields = []
+    for column in columns:
+        kind = TABLES[name].field(column).type
+        if kind == pa.string():
+            texts.append(column)
+            kind = NAME
+        fields.append((column, kind))
     schema = pa.schema(fields)
     parts = []
     for entry in results.tables.get(name, ()):
-        with results.open_file(entry, names) as file:
+        with results.open_file(entry, texts) as file:
             parts.append(file.read(columns=list(columns)).cast(schema))
     whole = pa.concat_tables(parts) if parts else schema.empty_table()
     return pa.table([in_one_chunk(c) for c in whole.columns], schema=schema)
@@ -152,12 +164,14 @@ class Spending:
     def of(cls, results: ResultTables, answers: pa.Table, scores: pa.Table) -> Spending:
         """Return what the rows of both tables took."""
         records = results.table("records", ["key", *_AMOUNTS])
-        amounts = {
-            name: pc.fill_null(records.column(name), np.nan).to_numpy() for name in _AMOUNTS
-        }
+        amounts = {}
+        for name in _AMOUNTS:
+            amounts[name] = pc.fill_null(records.column(name), np.nan).to_numpy()
         n = len(records)
         keys = KeyIndex.of(records.column("key"))
-        del records  # the keys as texts, which take most of it
+        # A run of millions of records would not fit otherwise: its keys as texts take most
+        # of the table, and the index most of what is left.
+        del records
         made = _records_of(_keys_of_jobs(results, "answers"), keys)
         judged = _records_of(_keys_of_jobs(results, "scores"), keys)
         del keys
@@ -194,12 +208,13 @@ def _records_of(jobs_of_rows: Iterable[pa.ListArray], keys: KeyIndex) -> Asked:
         rows.append(row[found >= 0])
         records.append(found[found >= 0])
         first += len(jobs)
-    # A record counts once in a row.
+    # A record counts once in a row: sorted by row, then by record, equal pairs are
+    # neighbours. (`lexsort` takes the last of its keys first.)
     pairs = np.stack([np.concatenate(rows), np.concatenate(records)])
     row, record = pairs[:, np.lexsort(pairs[::-1])]
-    new = np.ones(len(row), np.bool_)
-    new[1:] = (np.diff(row) != 0) | (np.diff(record) != 0)
-    return Asked(row[new], record[new])
+    is_new = np.ones(len(row), np.bool_)
+    is_new[1:] = (np.diff(row) != 0) | (np.diff(record) != 0)
+    return Asked(row[is_new], record[is_new])
 
 
 def _totals_by(
@@ -251,11 +266,14 @@ class _Rows:
         """Return them in the order of the plan: repeat, query, system, scorer, part."""
         parts = _parts_of(self.results)
         whole = pa.concat_tables([self._answers(), self._scores(), self._parts(parts)])
+        # An answer has no scorer (-1), so it comes before its scores; these are no part
+        # (-1), so each comes before its own.
         answers_and_scores = len(self.answers) + len(self.scores)
         part = np.full(len(whole), -1)
         part[answers_and_scores:] = np.arange(len(parts))
         scorers = [scorer.name for scorer in self.results.scorers]
         scorer = Names.of(whole, "scorer").recode(scorers)
+        # The last key of `lexsort` is the first to be sorted by.
         order = pa.array(np.lexsort((part, scorer, *self._position(whole)[::-1])))
         columns = []
         # Each column is let go of before the next is ordered.
@@ -265,6 +283,7 @@ class _Rows:
         return pa.table(columns, schema=SCHEMA)
 
     def _position(self, table: pa.Table) -> tuple[npt.NDArray[Any], Codes, Codes]:
+        """Return by row its repeat, and the places of its query and its system."""
         systems = [system.name for system in self.results.systems]
         return (
             table.column("repeat").to_numpy(),
@@ -281,6 +300,7 @@ class _Rows:
         return self._rows(self.scores, self.spending.scores, **own)
 
     def _parts(self, parts: pa.Table) -> pa.Table:
+        # What a judgement took stands in the row of its score alone, to count once.
         nothing = Asked(np.zeros(0, np.int64), np.zeros(0, np.int64))
         texts = {"outcome": OutcomeName.SCORED, "reason": "", "fault": ""}
         for name, text in texts.items():
@@ -289,11 +309,17 @@ class _Rows:
         return self._rows(parts, nothing, criterion=parts.column("name"), **own)
 
     def _rows(self, table: pa.Table, asked: Asked, **own: Any) -> pa.Table:
-        """Return rows with the columns of a board."""
-        columns = {name: table.column(name) for name in (*_ABOUT, "outcome")}
-        columns |= {name: table.column(name) for name in ("reason", "fault")}
-        columns |= self._of_systems(table) | self._of_queries(table)
-        columns |= self._spent(asked, len(table)) | own
+        """Return rows with the columns of a board, those of `own` as they are given.
+
+        A column that neither `table` nor `own` has is null.
+        """
+        columns = {}
+        for name in (*_ABOUT, "outcome", "reason", "fault"):
+            columns[name] = table.column(name)
+        columns |= self._of_systems(table)
+        columns |= self._of_queries(table)
+        columns |= self._spent(asked, len(table))
+        columns |= own
         arrays = []
         for column in SCHEMA:
             values = columns.get(column.name)
@@ -324,9 +350,11 @@ class _Rows:
         sums = {}
         for name in ("seconds", "input_tokens", "output_tokens", "cost"):
             sums[name] = _sums(self.spending.amounts[name][asked.record], asked.row, n)
+        # Of two counts one that is not known is 0; where neither is known, nor is the sum.
         pair = np.stack([sums["input_tokens"], sums["output_tokens"]])
         tokens = np.where(np.isnan(pair).all(0), np.nan, np.nansum(pair, 0))
         spent = {"seconds": sums["seconds"], "tokens": tokens, "cost": sums["cost"]}
+        # `from_pandas` makes null of NaN.
         return {name: pa.array(values, from_pandas=True) for name, values in spent.items()}
 
 
@@ -338,11 +366,12 @@ def _parts_of(results: ResultTables) -> pa.Table:
             table = file.read(columns=[*_ABOUT, "scorer", "name", "kind", "value"])
             table = table.filter(pc.is_in(table.column("kind"), pa.array(RULED)))
             # Of the others there is one a score, which its kind names.
-            ruled = pc.equal(table.column("kind"), "criterion")
-            shown = pc.if_else(ruled, table.column("name"), table.column("kind"))
+            is_criterion = pc.equal(table.column("kind"), "criterion")
+            shown = pc.if_else(is_criterion, table.column("name"), table.column("kind"))
             place = table.column_names.index("name")
             parts.append(table.set_column(place, "name", shown))
     whole = pa.concat_tables(parts, promote_options="default")
+    # All other texts of a board are dictionaries, and tables of one schema can be joined.
     for i, column in enumerate(whole.schema):
         if column.type == pa.string():
             encoded = whole.column(i).combine_chunks().dictionary_encode()
@@ -362,13 +391,14 @@ def _criterion_scales(results: ResultTables) -> dict[tuple[str, str], str]:
 
 
 def _texts_at(texts: Sequence[str | None], at: npt.NDArray[Any]) -> pa.Array:
-    """Return by row the text that it is the place of."""
+    """Return by row the text that stands at its place in `texts`, as a dictionary."""
+    # Several systems may have the same LVLM, whose name is in the dictionary once.
     names = pa.array(dict.fromkeys(texts), pa.string())
-    place = {name: i for i, name in enumerate(names.to_pylist())}
-    codes = np.array([place[text] for text in texts], np.int32)[at.astype(np.int64)]
-    named = pa.DictionaryArray.from_arrays(pa.array(codes), names)
-    # None is no name.
-    return named.cast(pa.string()).dictionary_encode() if None in place else named
+    code_of = {name: i for i, name in enumerate(names.to_pylist())}
+    codes = np.array([code_of[text] for text in texts], np.int32)
+    rows = pa.DictionaryArray.from_arrays(pa.array(codes[at.astype(np.int64)]), names)
+    # None is no name: encoding anew makes rows of it null.
+    return rows.cast(pa.string()).dictionary_encode() if None in code_of else rows
 
 
 def _sums(values: Floats, row: Indices, n: int) -> Floats:
@@ -396,11 +426,12 @@ def _document_costs(results: ResultTables) -> list[DocumentCost] | None:
     columns = [*_ABOUT, "outcome", "tries", "jobs"]
     names = [system.name for system in paired]
     answers = results.rows("answers", columns, {"system": names})
-    place = {key: i for i, key in enumerate(results.heads)}
-    number = {system.name: i for i, system in enumerate(results.systems)}
+    place_of_query = {key: i for i, key in enumerate(results.heads)}
+    place_of_system = {system.name: i for i, system in enumerate(results.systems)}
 
     def position(row: Mapping[str, Any]) -> tuple[int, int, int]:
-        return row["repeat"], place[row["query"]], number[row["system"]]
+        query = place_of_query[row["query"]]
+        return row["repeat"], query, place_of_system[row["system"]]
 
     return [_cost(results, row, records) for row in sorted(answers, key=position)]
 
@@ -418,14 +449,20 @@ def _record_costs(results: ResultTables, stages: Collection[str]) -> dict[str, R
 def _cost(
     results: ResultTables, row: Mapping[str, Any], records: Mapping[str, RecordCost]
 ) -> DocumentCost:
+    """Return what the document of one row of the answers cost."""
     jobs = row["jobs"]
     keys = sorted(job["key"] for job in jobs)
-    kinds = [results.stages[job["stage"]].kind for job in jobs]
-    drawn = [j for j, kind in zip(jobs, kinds, strict=True) if kind is Kind.RENDER]
+    kinds = []
+    render_seeds = []
+    for job in jobs:
+        kind = results.stages[job["stage"]].kind
+        kinds.append(kind)
+        if kind is Kind.RENDER:
+            render_seeds.append(job["seed"])
+    # Where a critic has images drawn again, the first try of each has the seed that images
+    # of other systems share.
     tries = json.loads(row["tries"] or "[]")
-    seeds = [tried["seed"] for tried in tries if tried["try"] == 1]
-    if not seeds:
-        seeds = [job["seed"] for job in drawn]
+    seeds = [one["seed"] for one in tries if one["try"] == 1] or render_seeds
     return DocumentCost(
         system=row["system"],
         query=row["query"],

@@ -22,11 +22,12 @@ import numpy as np
 from markupsafe import Markup
 
 from plait.benchmarks.provenance import provenance_facts
-from plait.benchmarks.results import leaderboard as tables
+from plait.benchmarks.results import leaderboard_tables as tables
 from plait.benchmarks.results.board import Board
 from plait.benchmarks.results.figures import ACCENT, draw, name_rows, short
 from plait.benchmarks.results.headline import headline_table, outcome_texts
 from plait.benchmarks.results.judges import panels_of
+from plait.benchmarks.results.leaderboard import rank
 from plait.benchmarks.results.page_files import FolderFiles, InlineFiles, PageFiles
 from plait.benchmarks.results.pairings.page import pairings_section
 from plait.benchmarks.results.reasons import FAILURES, outcome_groups
@@ -254,7 +255,7 @@ def _with_note(table: ResultTable) -> ResultTable:
 def scores_plot(board: Board, scorer: Scorer) -> Markup:
     """Draw a histogram of each system's scores for each category; empty without scores."""
     edges, counts = histograms_of(board, scorer)
-    names = [row["system"] for row in tables.rank(board, scorer)]
+    names = [row["system"] for row in rank(board, scorer)]
     shares: list[float] = []
     for of_systems in counts.values():
         shares += [n.max() / n.sum() for n in of_systems.values()]

@@ -17,7 +17,8 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from plait.benchmarks.results.board import Board
-from plait.benchmarks.results.leaderboard import AVERAGES, HEADINGS, headline, leaderboard
+from plait.benchmarks.results.leaderboard import AVERAGES, headline, leaderboard
+from plait.benchmarks.results.leaderboard_tables import HEADINGS
 from plait.benchmarks.runs.run_data import RunData
 from plait.benchmarks.tasks.mmie.official import claim
 from plait.benchmarks.tasks.reading.sources import HUB

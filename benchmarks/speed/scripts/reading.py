@@ -134,7 +134,7 @@ def take_step(step: str, root: Path, plan: Plan | None) -> None:
         key = next(iter(results.heads))
         next(results.evaluations([key], systems=[name]))
     elif step in ("tables", "page"):
-        from plait.benchmarks.results.leaderboard import write_leaderboard
+        from plait.benchmarks.results.leaderboard_files import write_leaderboard
         from plait.benchmarks.results.report import write_report
         from plait.cluster.store import read_blob
 

@@ -15,7 +15,7 @@ from api_helpers import COLOURS, OWN, SCORER, SYSTEM, colour_of, fill
 
 import plait
 from plait import api
-from plait.benchmarks.results.leaderboard import differences
+from plait.benchmarks.results.comparisons import differences
 from plait.benchmarks.results.paired import PairedMeans, SystemComparison
 from plait.benchmarks.runs import run_data
 from plait.benchmarks.runs.config import RunConfig

@@ -14,12 +14,9 @@ import pytest
 from report_helpers import Judge, board, evaluation, mixed_board, sample, stage, system
 
 from plait.benchmarks.results.board import NAME, SCHEMA, Board, in_one_chunk
-from plait.benchmarks.results.leaderboard import (
-    differences,
-    leaderboard,
-    legend,
-    spent_table,
-)
+from plait.benchmarks.results.comparisons import differences
+from plait.benchmarks.results.leaderboard import leaderboard
+from plait.benchmarks.results.leaderboard_tables import legend, spent_table
 from plait.benchmarks.results.reasons import failures_csv
 from plait.cluster.plan import Evaluation
 from plait.cluster.records import Item, encode

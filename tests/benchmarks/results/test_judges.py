@@ -22,7 +22,8 @@ from plait.benchmarks.results.judges import (
     panels_of,
     write_judges,
 )
-from plait.benchmarks.results.leaderboard import leaderboard, write_leaderboard
+from plait.benchmarks.results.leaderboard import leaderboard
+from plait.benchmarks.results.leaderboard_files import write_leaderboard
 from plait.benchmarks.results.rankings import (
     Rankings,
     Series,

@@ -26,16 +26,16 @@ from report_helpers import (
 )
 
 from plait.benchmarks.plain_console import PlainConsole
+from plait.benchmarks.results.comparisons import differences
 from plait.benchmarks.results.headline import terminal_table
-from plait.benchmarks.results.leaderboard import (
+from plait.benchmarks.results.leaderboard import leaderboard
+from plait.benchmarks.results.leaderboard_files import write_leaderboard
+from plait.benchmarks.results.leaderboard_tables import (
     criteria_tables,
-    differences,
     field_table,
-    leaderboard,
     legend,
     ranking_table,
     scorer_table,
-    write_leaderboard,
 )
 from plait.benchmarks.results.reasons import failures_csv
 from plait.generators.base import Failure, Fault, NotApplicable, Result, Skip, Unscored

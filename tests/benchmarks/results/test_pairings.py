@@ -32,7 +32,7 @@ from scipy.stats import spearmanr
 
 from plait.benchmarks.results.contact_sheet import sheet_of_systems
 from plait.benchmarks.results.costs import DocumentCost, RecordCost, amounts_of
-from plait.benchmarks.results.leaderboard import write_leaderboard
+from plait.benchmarks.results.leaderboard_files import write_leaderboard
 from plait.benchmarks.results.page_files import FolderFiles
 from plait.benchmarks.results.pairings.comparison import Pairings, pairings_of
 from plait.benchmarks.results.pairings.matrix import PairingMatrix, matrices_of

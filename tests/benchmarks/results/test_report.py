@@ -29,7 +29,7 @@ from report_helpers import (
 )
 
 from plait.benchmarks.results.figures import ACCENT, INK, draw, name_rows, short
-from plait.benchmarks.results.leaderboard import outcomes_table
+from plait.benchmarks.results.leaderboard_tables import outcomes_table
 from plait.benchmarks.results.page_files import PageTooLarge
 from plait.benchmarks.results.report import write_page_alone, write_report
 from plait.benchmarks.results.report.entries import entries_of, plain

@@ -15,7 +15,7 @@ from paths import CHECKOUT
 from report_helpers import Judge, board_of
 
 from plait.benchmarks.plain_console import PlainConsole
-from plait.benchmarks.results.leaderboard import write_leaderboard
+from plait.benchmarks.results.leaderboard_files import write_leaderboard
 from plait.benchmarks.results.numbers import NumberForm
 from plait.benchmarks.results.pairings.tables import AMOUNT
 from plait.benchmarks.results.table import ResultTable, TableCell, TableColumn, csv_text

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from report_helpers import Judge, board_of
 
-from plait.benchmarks.results.leaderboard import controls_table
+from plait.benchmarks.results.leaderboard_tables import controls_table
 from plait.benchmarks.results.validity import checks
 from plait.benchmarks.tasks.controls import CONTROLS
 from plait.generators.base import NotApplicable, Unscored

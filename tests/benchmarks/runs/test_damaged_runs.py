@@ -16,7 +16,7 @@ from pairings_helpers import pairing_board, scores_of
 from store_helpers import damage
 
 from plait.api import open_run
-from plait.benchmarks.results.leaderboard import write_leaderboard
+from plait.benchmarks.results.leaderboard_files import write_leaderboard
 from plait.benchmarks.results.pairings.tables import FILES
 from plait.cluster import run as run_module
 from plait.cluster.store import DamagedPart, StoreError
