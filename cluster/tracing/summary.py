@@ -19,6 +19,8 @@ from plait.generators.buckets import AnyPath
 from plait.generators.files import write_whole
 
 TRACE = "trace.json"
+TRACE_ENTRY = "trace"
+"""The manifest's entry with summaries of the last sessions."""
 STATES = ("load", "compute", "lost", "transfer", "wait")
 """`load` is from the order for a worker until it is ready, with its process and server;
 `transfer` is reading and writing while nothing is computed; `lost` is work on batches that
@@ -44,7 +46,7 @@ def write_trace(root: AnyPath, notice: Callable[[str], None]) -> dict[str, Any]:
         if not sessions:
             return {}
         write_whole(root / TRACE, trace_text(sessions), durable=False)
-        return {"trace": {"sessions": [*map(summarise, sessions[-_MOST_SUMMARIES:])]}}
+        return {TRACE_ENTRY: {"sessions": [*map(summarise, sessions[-_MOST_SUMMARIES:])]}}
     except Exception as error:
         notice(f"the trace of the run cannot be written: {type(error).__name__}: {error}")
         return {}
