@@ -123,12 +123,12 @@ def test_pieces_make_one_file_and_a_failure_leaves_the_old_one(
 ) -> None:
     def pieces() -> Iterator[str]:
         yield "new"
-        raise ValueError
+        raise ValueError("no more")
 
     path = tmp_path / "a"
     write_pieces(path, ["ol", b"d", "\ud800"])
     assert path.read_bytes() == b"old\\ud800"
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="no more"):
         write_pieces(path, pieces())
     assert path.read_bytes() == b"old\\ud800"
     assert [*tmp_path.iterdir()] == [path]
