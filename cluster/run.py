@@ -44,7 +44,7 @@ from plait.cluster.shard import SHARD_FILE
 from plait.cluster.sources import keep_sources
 from plait.cluster.store import DamagedPart, Store, StoreError
 from plait.cluster.tracing.journal import MAKING, STARTING_RAY, SpanJournal
-from plait.cluster.tracing.summary import write_trace
+from plait.cluster.tracing.summary import TRACE, TRACE_ENTRY, write_trace
 from plait.cluster.usage import usage_of
 from plait.cluster.watcher import FAILURES, RunLog, RunProgress, Watcher
 from plait.generators.buckets import AnyPath
@@ -237,7 +237,12 @@ def execute(
         if work.waiting:
             manifest.entries["waiting"] = dict(work.waiting)
         if shard is None:
-            manifest.entries |= write_trace(root, log.notice)
+            # A command that noted no session leaves the trace as it is.
+            traced = known.get(TRACE_ENTRY) if work.settled else None
+            if traced and (root / TRACE).exists():
+                manifest.entries[TRACE_ENTRY] = traced
+            else:
+                manifest.entries |= write_trace(root, log.notice)
         manifest.write(status)
     return RunResult(
         work.totals,

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import chain
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -102,7 +101,8 @@ def read_blob(blob: Blob) -> bytes:
         raise StoreError(f"bytes {blob.digest[:12]} have no place to read them from")
     cell = StoredCell.of(blob.place)
     if cell is None:
-        data = Path(blob.place).read_bytes()
+        with open(blob.place, "rb") as file:
+            data = file.read()
         if hashlib.sha256(data).hexdigest() != blob.digest:
             raise StoreError(f"{blob.place} has changed since the run was planned")
         return data
@@ -164,10 +164,10 @@ def find_records(cell: StoredCell) -> Iterator[FoundRecord]:
     For what names a part that was joined with others since. Parts are looked for again
     where none of those that were there last has it. Raises DamagedPart, StoreError.
     """
-    folder = any_path(cell.part).parent
-    known = _LATEST_PARTS.get(folder, [])
     if cell.part in _JOINED_INTO:
         yield from _found_in([_JOINED_INTO[cell.part]], cell.key)
+    folder = any_path(cell.part).parent
+    known = _LATEST_PARTS.get(folder, [])
     yield from _found_in(known, cell.key)
     _LATEST_PARTS[folder] = latest = _by_time(parts_in(folder))[::-1]
     yield from _found_in([part for part in latest if part not in known], cell.key)

@@ -11,6 +11,7 @@ import os
 import shutil
 import time
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -31,10 +32,18 @@ def write_whole(path: AnyPath, content: str | bytes, *, durable: bool = True) ->
     not UTF-8, are written as escapes. A file that can be made again at any time need not
     be `durable`, that is, flushed to the disk. Raises WriteError and leaves nothing behind.
     """
-    data = (
-        content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
-    )
+    write_pieces(path, [content], durable=durable)
+
+
+def write_pieces(
+    path: AnyPath, pieces: Iterable[str | bytes], *, durable: bool = True
+) -> None:
+    """Write a file as `write_whole` does, of pieces that come one after the other.
+
+    In a folder, one of them is in memory at a time.
+    """
     if not isinstance(path, Path):
+        data = b"".join(map(_bytes_of, pieces))
         try:
             path.write_bytes(data)
         except OSError as error:
@@ -44,17 +53,24 @@ def write_whole(path: AnyPath, content: str | bytes, *, durable: bool = True) ->
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
-            file.write(data)
+            for piece in pieces:
+                file.write(_bytes_of(piece))
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
         temporary.replace(path)
         if durable:
             _sync_folder(path.parent)
-    except OSError as error:
+    except BaseException as error:  # making a piece may raise anything
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise write_error(path.parent, error) from error
+        if isinstance(error, OSError):
+            raise write_error(path.parent, error) from error
+        raise
+
+
+def _bytes_of(piece: str | bytes) -> bytes:
+    return piece.encode("utf-8", "backslashreplace") if isinstance(piece, str) else piece
 
 
 def move_whole(source: Path, path: AnyPath) -> None:

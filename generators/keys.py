@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
+from json.encoder import encode_basestring_ascii as _string_text
 from typing import Any
 
 from plait.generators.document import (
@@ -62,9 +63,13 @@ def _other_text(value: Any) -> str:
     if isinstance(value, tuple | list):
         return _list_text(value)
     if isinstance(value, Mapping):
-        content = {str(k): canonical_text(v) for k, v in value.items()}
-        return _object_text(f"{_encode(k)}:{content[k]}" for k in sorted(content))
+        return _mapping_text(value)
     raise TypeError(f"{type(value).__name__} has no canonical form: {value!r}")
+
+
+def _mapping_text(values: Mapping[Any, Any]) -> str:
+    content = {str(k): _WRITERS[type(v)](v) for k, v in values.items()}
+    return _object_text([f"{_string_text(k)}:{content[k]}" for k in sorted(content)])
 
 
 def _list_text(values: Iterable[Any]) -> str:
@@ -78,7 +83,7 @@ def _object_text(members: Iterable[str]) -> str:
 def _writer_of(kind: type[Any], name: str) -> Callable[[Any], str]:
     """Return the function that writes the values of a class of input."""
     if issubclass(kind, Blob):
-        return lambda blob: f'{{"{name}":{_encode(_name_of(blob))}}}'
+        return lambda blob: f'{{"{name}":{_string_text(_name_of(blob))}}}'
     members = [
         (f'"{f.name}":', f.name, f.default if f.default in (None, ()) else None)
         for f in sorted(fields(kind), key=lambda f: f.name)
@@ -103,7 +108,7 @@ def _name_of(blob: Blob) -> str:
 
 
 def _text_of_text(value: Text) -> str:
-    return f'{{"Text":{{"text":{_encode(value.text)}}}}}'
+    return f'{{"Text":{{"text":{_string_text(value.text)}}}}}'
 
 
 # Inputs of today that were worded in other classes by earlier versions of plait enter keys
@@ -170,10 +175,11 @@ class _Writers(dict[type, Callable[[Any], str]]):
 # in turn.
 _WRITERS = _Writers(
     {
-        str: _encode,
+        str: _string_text,
         int: int.__repr__,
         tuple: _list_text,
         list: _list_text,
+        dict: _mapping_text,
         **{kind: _writer_of(kind, name) for kind, name in _NAMES.items()},
         Text: _text_of_text,
         TransformRequest: _text_of_transform,
@@ -199,7 +205,7 @@ def digest_of_items(items: Iterable[tuple[str, str]]) -> str:
     state = hashlib.sha256(b"[{")
     before = ""
     for name, value in items:
-        state.update(f"{before}{_encode(name)}:{_encode(value)}".encode())
+        state.update(f"{before}{_string_text(name)}:{_string_text(value)}".encode())
         before = ","
     state.update(b"}]")
     return state.hexdigest()[:32]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from plait.generators.base import Kind, WeightsName
 from plait.generators.catalogue import (
@@ -28,10 +28,15 @@ from plait.scorers.base import (
     bounds,
     with_stage,
 )
-from plait.scorers.judging.resolve import Chat, chat_model, resolve_judge
 from plait.scorers.own_parts import parts_of_class, scale_of_parts
 from plait.scorers.parts import KINDS, PartScale, PartTable
 from plait.scorers.vqa import is_vqa
+
+if TYPE_CHECKING:
+    from plait.scorers.judging.resolve import Chat
+
+# Every worker of a scorer imports this module. Judges, which few of them need, take as long
+# to import as all the rest, and are imported where one is named.
 
 
 def takes(name: str, setting: str) -> bool:
@@ -54,6 +59,8 @@ def former_faults(name: str, settings: Mapping[str, Any]) -> Mapping[int, str]:
     The scorer is not resolved, so that its weights are not looked for. Nothing is known of
     scorers that are not built in, nor of the chat models that judges ask.
     """
+    from plait.scorers.judging.resolve import chat_model
+
     usual: StageSettings
     judges = by_name(Named.JUDGE)
     if (entry := by_name(Named.SCORER).get(name)) is not None:
@@ -94,6 +101,8 @@ def resolve_scorer(
     if answers is not None and is_vqa(name):
         scorer: Scorer = match.entry.load().asking(name, answers(match.rest), overrides)
         return scorer
+    from plait.scorers.judging.resolve import resolve_judge
+
     return resolve_judge(name, weights, overrides, gpu_gib, chat)
 
 

@@ -57,7 +57,11 @@ class Timeline:
 
 def timeline_of(root: AnyPath) -> Timeline | None:
     """Return the timeline of a run; None for a run without a trace."""
-    sessions = [s for s in read_sessions(root) if s.workers]
+    sessions: list[Session] = []
+    for session in read_sessions(root):
+        if session.workers:
+            session.events.clear()  # most of it, and not drawn
+            sessions.append(session)
     if not sessions:
         return None
     longest = max(sessions, key=lambda session: session.end)

@@ -75,9 +75,9 @@ def read_stored_queries(root: AnyPath) -> StoredQueries | None:
         results = RunResults.at(root)
     except NoResults:
         return None
-    columns = ["id", "digest"]
-    rows = RowDigests((row["id"], row["digest"]) for row in results.rows("data", columns))
-    ids = [row["id"] for row in results.rows("queries", ["id"])]
+    columns = results.table("data", ["id", "digest"]).columns
+    rows = RowDigests(zip(*(column.to_pylist() for column in columns), strict=True))
+    ids = results.table("queries", ["id"]).column("id").to_pylist()
     return StoredQueries(rows, ids, lambda: results.queries.values())
 
 
@@ -120,8 +120,11 @@ def settle_data(
     former = [id for id in stored.ids if id not in gone]
     lost = {*former}.difference(selected)
     refusals += _refuse_lost(len(lost), len(former), len(samples))
-    kept_rows = RowDigests(row for row in stored.rows.items() if row[0] not in gone)
-    kept_rows.update((id, now[id]) for id in selected)
+    kept_rows = stored.rows.copy()
+    if gone:
+        kept_rows = RowDigests(row for row in stored.rows.items() if row[0] not in gone)
+    asked_now = {*changes.changed, *new}  # all others asked are as they were stored
+    kept_rows.update((id, now[id]) for id in selected if id in asked_now)
     return SettledData(
         task=task,
         samples=samples,
@@ -179,7 +182,7 @@ def data_as_made(
         )
     samples = selection(config, task, ids)
     if stored:
-        rows = RowDigests(stored.rows.items())
+        rows = stored.rows.copy()
         rows.update((query.id, now[query.id]) for query in samples)
         now = rows
     return SettledData(task=task, samples=samples, ids=ids, rows=now)

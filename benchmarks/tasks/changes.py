@@ -28,7 +28,7 @@ KEPT = "kept"
 class StoredQueries:
     """What a run keeps of the data that it was made with."""
 
-    rows: Mapping[str, str]
+    rows: RowDigests
     """By id, the digest of every row of the data, whether the run asked it or not."""
     ids: Sequence[str]
     """Those of the queries that the run asked, in its order."""
@@ -46,9 +46,16 @@ def query_digest(query: Query | Malformed) -> str:
     if isinstance(query, Malformed):
         released = query.released and query_digest(query.released)
         return digest("malformed", query.category, query.field, released)
-    content = {f.name: getattr(query, f.name) for f in fields(query) if f.name != "id"}
-    # A field that is added later changes no digest while it is empty.
-    return digest("query", {k: v for k, v in content.items() if v not in (None, (), {})})
+    content = {}
+    for name in _COMPARED:
+        value = getattr(query, name)
+        # A field that is added later changes no digest while it is empty.
+        if value not in (None, (), {}):
+            content[name] = value
+    return digest("query", content)
+
+
+_COMPARED = [field.name for field in fields(Query) if field.name != "id"]
 
 
 def data_rows(task: TaskSet) -> RowDigests:
@@ -107,6 +114,8 @@ class QueryChanges:
     def of(cls, stored: StoredQueries, now: Mapping[str, str]) -> QueryChanges:
         """Compare the queries that a run stored with the rows `now`, by id."""
         ids = stored.ids
+        if now == stored.rows:  # then no id needs to be looked up
+            return cls(queries=len(ids), changed=[], gone=[])
         return cls(
             queries=len(ids),
             changed=[i for i in ids if i in now and now[i] != stored.rows.get(i)],
@@ -126,9 +135,11 @@ class QueryChanges:
 
 
 def new_rows(
-    ids: Iterable[str], stored: StoredQueries, now: Mapping[str, str]
+    ids: Sequence[str], stored: StoredQueries, now: Mapping[str, str]
 ) -> list[str]:
     """Return which of `ids` are not the run's, and were not in the data as they are now."""
+    if ids == stored.ids:
+        return []
     asked = IdTable(stored.ids)
     return [id for id in ids if id not in asked and stored.rows.get(id) != now[id]]
 

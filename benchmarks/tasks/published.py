@@ -184,7 +184,7 @@ def gather(
             row = query
             if query.field:
                 fields[query.field] = None
-        valid = unicode_only(row, i) if any(map(trouble, _texts_of(row))) else row
+        valid = unicode_only(row, i) if trouble("".join(_texts_of(row))) else row
         refused += valid is not row
         queries.append(valid)
         if query is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import ItemsView, Iterable, Iterator, Mapping
 from itertools import pairwise
 
 _FREE = 0
@@ -38,6 +38,19 @@ class IdTable:
     def place(self, id: str) -> int | None:
         """Return the place of an id; None where it has none."""
         return self._find(id)[1]
+
+    def copy(self) -> IdTable:
+        """Return a table of its own with the same ids in the same places."""
+        table = IdTable()
+        table._text = self._text[:]
+        table._ends = self._ends[:]
+        table._hashes = self._hashes[:]
+        table._slots = self._slots[:]
+        return table
+
+    def has_same_order(self, other: IdTable) -> bool:
+        """Return whether both hold the same ids, each in the same place."""
+        return self._ends == other._ends and self._text == other._text
 
     def __len__(self) -> int:
         return len(self._hashes)
@@ -91,10 +104,32 @@ class RowDigests(Mapping[str, str]):
             at = 16 * self._ids.add(id)
             self._digests[at : at + 16] = bytes.fromhex(digest)
 
+    def copy(self) -> RowDigests:
+        """Return a table of its own with the same rows."""
+        table = RowDigests()
+        table._ids = self._ids.copy()
+        table._digests = self._digests[:]
+        return table
+
+    def items(self) -> ItemsView[str, str]:
+        """Return ids with their digests, which are looked up for none of them."""
+        return _Items(self)
+
+    def __eq__(self, other: object) -> bool:
+        # Most often two readings of the same data are compared, in the same order.
+        if isinstance(other, RowDigests) and self._ids.has_same_order(other._ids):
+            return self._digests == other._digests
+        return super().__eq__(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
     def __getitem__(self, id: str) -> str:
         place = self._ids.place(id)
         if place is None:
             raise KeyError(id)
+        return self._digest_at(place)
+
+    def _digest_at(self, place: int) -> str:
         return self._digests[16 * place : 16 * place + 16].hex()
 
     def __contains__(self, id: object) -> bool:
@@ -105,3 +140,11 @@ class RowDigests(Mapping[str, str]):
 
     def __len__(self) -> int:
         return len(self._ids)
+
+
+class _Items(ItemsView[str, str]):
+    _mapping: RowDigests
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        for place, id in enumerate(self._mapping._ids):
+            yield id, self._mapping._digest_at(place)

@@ -1,13 +1,19 @@
-"""Reads `spans.jsonl` back: sessions, and what each worker did when; as `trace.json`."""
+"""Reads `spans.jsonl` back: sessions, and what each worker did when; as `trace.json`.
+
+A long run has many events, and a run that was resumed often many sessions: those of one
+session are in memory at a time.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, overload
 
 from plait.cluster.shard import FOLDER
 from plait.cluster.tracing.journal import DRIVER, JOURNAL, ROWS, VERSION, Event
@@ -71,23 +77,88 @@ class Session:
     """What the driver did."""
 
 
-def read_sessions(root: AnyPath) -> list[Session]:
+class _Place(NamedTuple):
+    """Where the events of a session are: bytes of a journal."""
+
+    start_ns: int
+    journal: AnyPath
+    begin: int
+    end: int
+
+
+class StoredSessions(Sequence[Session]):
+    """Sessions of a run, oldest first; each is read when it is asked for."""
+
+    def __init__(self, places: Iterable[_Place]) -> None:
+        self._places = sorted(places, key=lambda place: place.start_ns)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, number: int) -> Session: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[Session]: ...
+    def __getitem__(self, number: int | slice) -> Session | Sequence[Session]:
+        if isinstance(number, slice):
+            return StoredSessions(self._places[number])
+        place = self._places[number]
+        with _open(place.journal) as file:
+            file.seek(place.begin)
+            lines = file.read(place.end - place.begin).splitlines()
+        return _session_of([*_events_of(lines)])
+
+
+def read_sessions(root: AnyPath) -> StoredSessions:
     """Return the sessions of the run at `root`, oldest first; none without a trace."""
-    sessions: list[list[Event]] = []
+    places: list[_Place] = []
     for journal in (root / JOURNAL, *matching(root, f"{FOLDER}/*/{JOURNAL}")):
-        own: list[list[Event]] = []
         with contextlib.suppress(FileNotFoundError):
-            for line in journal.read_bytes().splitlines():
-                # Not one cut short when the driver was killed, or of an earlier plait.
-                with contextlib.suppress(ValueError, TypeError, LookupError):
-                    event = json.loads(line)
-                    if event["name"] == "session":
-                        own.append([])
-                    if own:
-                        own[-1].append(event)
-        sessions += own
-    known = (s for s in sessions if s[0]["args"]["version"] == VERSION)
-    return sorted(map(_session_of, known), key=lambda session: session.start_ns)
+            places += _places_in(journal)
+    return StoredSessions(places)
+
+
+def _places_in(journal: AnyPath) -> Iterator[_Place]:
+    """Yield the sessions of a journal, but for those of earlier versions of plait."""
+    begun: tuple[Event, int] | None = None
+    at = 0
+    with _open(journal) as file:
+        for line in file:
+            # Of millions of lines, few are the first of a session.
+            for event in _events_of([line] if b'"session"' in line else []):
+                if event["name"] == "session":
+                    yield from _place_of(begun, journal, at)
+                    begun = (event, at)
+            at += len(line)
+    yield from _place_of(begun, journal, at)
+
+
+def _place_of(
+    begun: tuple[Event, int] | None, journal: AnyPath, end: int
+) -> Iterator[_Place]:
+    """Yield where a session is that has `begun`, if one has, and ends at `end`."""
+    if begun is not None:
+        event, begin = begun
+        about = event["args"]
+        if about["version"] == VERSION:
+            yield _Place(about["start_ns"], journal, begin, end)
+
+
+def _open(journal: AnyPath) -> BinaryIO:
+    if isinstance(journal, Path):
+        return journal.open("rb")
+    return io.BytesIO(journal.read_bytes())
+
+
+def _events_of(lines: Iterable[bytes]) -> Iterator[Event]:
+    """Yield the events of lines; not of one cut short when the driver was killed."""
+    for line in lines:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(event, dict) and "name" in event:
+            yield event
 
 
 def _session_of(events: Sequence[Event]) -> Session:
@@ -147,29 +218,35 @@ def _stretch(name: str, event: Event, busy: int | None = None) -> Stretch:
 
 
 def trace_text(sessions: Sequence[Session]) -> str:
-    """Return the trace in Chrome's format, for ui.perfetto.dev and chrome://tracing.
+    """Return the trace in Chrome's format; see `trace_pieces`."""
+    return "".join(trace_pieces(sessions, len(sessions)))
 
-    Sessions follow each other on one axis, without the time between them.
+
+def trace_pieces(sessions: Iterable[Session], count: int) -> Iterator[str]:
+    """Yield the trace in Chrome's format, for ui.perfetto.dev and chrome://tracing.
+
+    The `count` sessions follow each other on one axis, without the time between them.
     """
     encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
-    lines = []
     starts = []
     at = 0
     former = 0
     driver: Event = {"ph": "M", "ts": 0, "pid": DRIVER, "tid": DRIVER}
+    yield '{"displayTimeUnit":"ms","traceEvents":[\n'
     for number, session in enumerate(sessions, 1):
         started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(session.start_ns / 1e9))
         starts.append({"started": started, "at_us": at, "status": session.status})
-        suffix = f" (session {number})" if len(sessions) > 1 else ""
+        suffix = f" (session {number})" if count > 1 else ""
         titles = {"process_name": f"driver on {session.host}", "thread_name": "driver"}
         names = [driver | {"name": k, "args": {"name": v}} for k, v in titles.items()]
+        lines = []
         for event in [*names, *session.events]:
             place = {"pid": event["pid"] + former, "tid": event["tid"] + former}
             if event["ph"] == "M":
                 place["args"] = {"name": event["args"]["name"] + suffix}
             lines.append(encode(event | place | {"ts": event["ts"] + at}))
+        yield ",\n".join(lines) + ("\n" if number == count else ",\n")
         at += session.end + _GAP_US
         former += ROWS * (len(session.workers) + 1)
     about = encode({"tool": "plait", "sessions": starts})
-    events = ",\n".join(lines)
-    return f'{{"displayTimeUnit":"ms","otherData":{about},"traceEvents":[\n{events}\n]}}\n'
+    yield f'],"otherData":{about}}}\n'

@@ -7,18 +7,21 @@ loading where a model was being loaded; the rest is waiting.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from plait.cluster.tracing.journal import MAKING, STARTING_RAY
-from plait.cluster.tracing.sessions import Session, WorkerTrace, read_sessions, trace_text
+from plait.cluster.tracing.sessions import Session, WorkerTrace, read_sessions, trace_pieces
 from plait.generators.buckets import AnyPath
-from plait.generators.files import write_whole
+from plait.generators.files import write_pieces
 
 TRACE = "trace.json"
+TRACE_ENTRY = "trace"
+"""The manifest's entry with summaries of the last sessions."""
 STATES = ("load", "compute", "lost", "transfer", "wait")
 """`load` is from the order for a worker until it is ready, with its process and server;
 `transfer` is reading and writing while nothing is computed; `lost` is work on batches that
@@ -43,8 +46,16 @@ def write_trace(root: AnyPath, notice: Callable[[str], None]) -> dict[str, Any]:
         sessions = read_sessions(root)
         if not sessions:
             return {}
-        write_whole(root / TRACE, trace_text(sessions), durable=False)
-        return {"trace": {"sessions": [*map(summarise, sessions[-_MOST_SUMMARIES:])]}}
+        summaries = deque[dict[str, Any]](maxlen=_MOST_SUMMARIES)
+
+        def with_summaries() -> Iterator[Session]:
+            for session in sessions:
+                yield session
+                summaries.append(summarise(session))
+
+        pieces = trace_pieces(with_summaries(), len(sessions))
+        write_pieces(root / TRACE, pieces, durable=False)
+        return {TRACE_ENTRY: {"sessions": [*summaries]}}
     except Exception as error:
         notice(f"the trace of the run cannot be written: {type(error).__name__}: {error}")
         return {}

@@ -547,10 +547,26 @@ def _conclude(board: Board, config: RunConfig, result: RunResult, console: Conso
         )
     if result.interrupted:
         _say_why_unfinished(result, console)
-    page = write_page(board, root, console, config.report.queries)
+    page = _update_page(board, config, console)
     if result.traced:
         show_times(root, console)
     _show_page(page, board, config.report.queries, console)
+
+
+def _update_page(board: Board, config: RunConfig, console: Console) -> AnyPath:
+    """Return the path of a run's page, written anew unless it would be the same."""
+    from plait.benchmarks.results.report import freshness
+
+    root = config.root
+    asked = config.report.queries
+    manifest = read_manifest(root)
+    if freshness.is_current(root, manifest, asked):
+        return root / "report.html"
+    read = BlobReader()
+    page = write_page(board, root, console, asked, read)
+    if not read.damage:  # else the next command looks again, and says so again
+        freshness.note(root, manifest, asked)
+    return page
 
 
 def _say_why_unfinished(result: RunResult, console: Console) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,9 +23,10 @@ from trial import LIGHT, painter, plan_of, run, sample, writer
 
 from plait.cluster.run import MANIFEST
 from plait.cluster.tracing import journal as journal_module
-from plait.cluster.tracing.journal import JOURNAL, STARTING_RAY, SpanJournal
-from plait.cluster.tracing.sessions import read_sessions, trace_text
-from plait.cluster.tracing.summary import TRACE, summarise
+from plait.cluster.tracing import sessions as sessions_module
+from plait.cluster.tracing.journal import JOURNAL, STARTING_RAY, Event, SpanJournal
+from plait.cluster.tracing.sessions import Session, read_sessions, trace_text
+from plait.cluster.tracing.summary import TRACE, summarise, write_trace
 from plait.generators.base import Placement
 
 pytestmark = pytest.mark.contract
@@ -36,7 +38,7 @@ def test_a_command_that_makes_nothing_leaves_no_session(tmp_path: Path) -> None:
     with SpanJournal(tmp_path) as journal, journal.phase("counting what is missing"):
         pass
     assert not (tmp_path / JOURNAL).exists()
-    assert read_sessions(tmp_path) == []
+    assert [*read_sessions(tmp_path)] == []
 
 
 def test_what_came_before_the_first_worker_is_kept(tmp_path: Path) -> None:
@@ -66,6 +68,35 @@ def test_a_killed_driver_leaves_what_was_flushed(tmp_path: Path) -> None:
     assert [s.workers[0].batches for s in sessions] == [3, 5]
     assert sessions[0].workers[0].end == sessions[0].end
     assert len(slices_of(read_chrome(trace_text(sessions)), "compute")) == 8
+
+
+def test_a_session_is_read_when_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(4):
+        work = Work("writer", each(1, number + 1), end=10)
+        # Written in another order than that in which they began, with a line cut short.
+        record(tmp_path, work, end=10, start=START + (3 - number) * 10**15)
+        with (tmp_path / JOURNAL).open("a") as file:
+            file.write('{"name":"session')
+    sessions = read_sessions(tmp_path)
+    assert [s.workers[0].batches for s in sessions] == [4, 3, 2, 1]
+    assert [s.workers[0].batches for s in sessions[1:3]] == [3, 2]
+    read = list[int]()
+
+    def count(events: Sequence[Event]) -> Session:
+        read.append(len(events))
+        return session_of(events)
+
+    session_of = sessions_module._session_of
+    monkeypatch.setattr(sessions_module, "_session_of", count)
+    assert sessions[-1].workers[0].batches == 1
+    assert len(read) == 1
+    assert len(write_trace(tmp_path, print)["trace"]["sessions"]) == 4
+    assert len(read) == 5
+    trace = (tmp_path / TRACE).read_text()
+    assert trace == trace_text(sessions)
+    assert len(slices_of(read_chrome(trace), "compute")) == 10
 
 
 @pytest.mark.parametrize("ahead", [5, -5, 0.0])
@@ -107,7 +138,7 @@ def test_a_long_run_has_few_lines_and_loses_no_time(
 )
 def test_a_journal_of_another_version_is_not_guessed_at(tmp_path: Path, line: str) -> None:
     (tmp_path / JOURNAL).write_text(f"{line}\n")
-    assert read_sessions(tmp_path) == []
+    assert [*read_sessions(tmp_path)] == []
     assert record(tmp_path, Work("a", each(1, 2))).workers[0].batches == 2
 
 
@@ -115,7 +146,7 @@ def test_a_disk_that_refuses_ends_nothing(tmp_path: Path) -> None:
     with SpanJournal(tmp_path / "missing") as journal:
         journal.activate()
         journal.lane("a", Placement(), "n").enter("ready")
-    assert read_sessions(tmp_path / "missing") == []
+    assert [*read_sessions(tmp_path / "missing")] == []
 
 
 # -------------------------------------------------------------------- Chrome's format

@@ -15,7 +15,7 @@ import plait.cli
 from plait.cluster.lock import RunLock
 from plait.generators.base import Kind, StageSpec
 from plait.generators.errors import WriteError
-from plait.generators.files import safe_name, write_whole
+from plait.generators.files import safe_name, write_pieces, write_whole
 
 
 def test_text_and_bytes_are_written_into_folders_that_are_made(tmp_path: Path) -> None:
@@ -116,3 +116,19 @@ def test_a_stage_keeps_the_folder_of_its_records(text: str, name: str) -> None:
     assert safe_name(text) == name
     spec = StageSpec(name=text + "d" * 70, kind=Kind.DRAFT, target="m:C")
     assert spec.folder == f"{(name + 'd' * 70)[:60]}-{spec.digest[:12]}"
+
+
+def test_pieces_make_one_file_and_a_failure_leaves_the_old_one(
+    tmp_path: Path,
+) -> None:
+    def pieces() -> Iterator[str]:
+        yield "new"
+        raise ValueError("no more")
+
+    path = tmp_path / "a"
+    write_pieces(path, ["ol", b"d", "\ud800"])
+    assert path.read_bytes() == b"old\\ud800"
+    with pytest.raises(ValueError, match="no more"):
+        write_pieces(path, pieces())
+    assert path.read_bytes() == b"old\\ud800"
+    assert [*tmp_path.iterdir()] == [path]

@@ -164,7 +164,8 @@ class ResultTables:
         for entry in self.tables.get(name, ()):
             with self.open_file(entry) as file:
                 parts.append(file.read(columns=wanted.names).cast(wanted))
-        return pa.concat_tables(parts) if parts else wanted.empty_table()
+        # `empty_table` would import pandas, which takes longer than most tables.
+        return pa.concat_tables(parts) if parts else pa.Table.from_batches([], wanted)
 
     def rows(
         self,

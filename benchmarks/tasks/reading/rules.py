@@ -98,6 +98,10 @@ class Row(NamedTuple):
 
     def get(self, key: str, kind: type[T]) -> T:
         """Return a value, which must be there and of `kind`."""
+        value = self.values.get(key)
+        # Nearly all are right, and a path is for messages alone.
+        if type(value) is kind and (not isinstance(value, str) or value.isascii()):
+            return value
         if key not in self.values:
             raise RowError(Rule.MISSING_KEY, f"{self.where or 'the row'} has no {key!r}")
         return of_type(self.values[key], kind, self.path(key))

@@ -43,6 +43,25 @@ def test_digests_are_as_in_a_dict() -> None:
     assert len(table) == 71
 
 
+def test_a_copy_is_equal_and_changes_alone() -> None:
+    rows = [(f"q{i}", digest(i)) for i in range(200)]
+    table = RowDigests(rows)
+    copy = table.copy()
+    assert copy == table
+    copy.update([("q5", digest("other"))])
+    assert copy != table
+    copy.update([("q5", digest(5)), ("new", digest("new"))])
+    assert copy != table
+    assert dict(table) == dict(rows)
+    assert copy["new"] == digest("new")
+
+
+def test_the_order_of_rows_does_not_count() -> None:
+    rows = [(f"q{i}", digest(i)) for i in range(50)]
+    assert RowDigests(rows) == RowDigests(reversed(rows))
+    assert RowDigests(rows) != RowDigests(rows[1:])
+
+
 def test_the_digest_of_queries_is_that_of_a_mapping() -> None:
     rows = {f"ä{i}\n": digest(i) for i in range(50)}
     ids = [*rows][10:30]
