@@ -47,6 +47,7 @@ from plait.pipelines.composition import (
     text_alone,
 )
 from plait.pipelines.critic import CriticReview, CriticSettings
+from plait.pipelines.endpoints.settings import ImagesSettings
 from plait.pipelines.presets import TextToImageSettings, preset, prior_of
 from plait.pipelines.servers.engines import engine_spec
 from plait.pipelines.servers.settings import EngineModelSettings, ServerTable
@@ -393,9 +394,14 @@ class _DrawingInTurn(NamedTuple):
 def _drawing_in_turn(t2i: str, settings: ThinkerSettings, models: Models) -> _DrawingInTurn:
     """Return how a T2I model draws step after step; UsageError for an unknown one.
 
-    Also in official mode for one that draws from text alone.
+    Also in official mode for one that draws from text alone. A server is given images in
+    official mode, or where `input_images` is set.
     """
     _refuse_unknown_protocol(t2i, models)
+    served = isinstance(t2i_settings(t2i), ImagesSettings)
+    if served and settings.mode != "official" and "input_images" not in models.of(t2i):
+        # Whether a server edits is known only once it has been asked.
+        return _DrawingInTurn(*t2i_stages(t2i, models), 0)
     try:
         return _DrawingInTurn(*_seeing(t2i, EDITING, models))
     except _BlindModelError:
@@ -436,10 +442,15 @@ def _seeing(t2i: str, rule: str, models: Models) -> tuple[StageSpec, StageSpec |
     own = models.of(t2i)
     if settings is None:
         return *t2i_stages(t2i, models), 1
+    if isinstance(settings, ImagesSettings):
+        settings = with_overrides(settings, own, f"models.{t2i}")
+        if reason := settings.reason_not_to_edit:
+            raise UsageError(f"{t2i!r}: {reason}")
+        return *t2i_stages(t2i, models), settings.input_images or 1
     if not isinstance(settings, TextToImageSettings) or own.get("engine"):
         raise _BlindModelError(
-            f"{t2i!r} is asked by a server, which is given no images; {rule!r} draws "
-            f"with {seeing_models()}"
+            f"{t2i!r} is run by an engine, which plait gives no images; {rule!r} draws "
+            f"with images:MODEL, {seeing_models()}"
         )
     own = {"input_images": 1, **own}
     kind = settings.pipeline

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 
 import httpx2
 
-from plait.pipelines.endpoints.client import EndpointClient
+from plait.pipelines.endpoints.client import EndpointClient, FormFile
 from plait.pipelines.endpoints.errors import (
     MalformedReply,
     Redirected,
@@ -113,7 +113,8 @@ class OpenAiBatches(BatchApi):
     async def upload(self, name: str, file: BinaryIO) -> str:
         """Return the id of the uploaded file."""
         purpose = {"purpose": "batch"}
-        content = await self._client.upload("/files", purpose, f"{name}.jsonl", file)
+        form = FormFile("file", f"{name}.jsonl", file, "application/jsonl")
+        content = await self._client.upload("/files", purpose, [form])
         return _id_in(content, "id")
 
     async def create(self, name: str, file: str) -> str:

@@ -9,9 +9,16 @@ import random
 import ssl
 import threading
 import time
-from collections.abc import AsyncIterable, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import (
+    AsyncIterable,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Mapping,
+    Sequence,
+)
 from dataclasses import replace
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import httpx2
 
@@ -48,6 +55,15 @@ _TOKENS = {"input_tokens", "output_tokens"}
 _FAULTS = {Meaning.REFUSED: Fault.REFUSED, Meaning.RECORD: Fault.BAD_INPUT}
 _RETRIED = (Meaning.AGAIN, Meaning.UNREACHABLE, Meaning.REJECTED)
 T = TypeVar("T")
+
+
+class FormFile(NamedTuple):
+    """A file of a form, by the name of its field."""
+
+    field: str
+    name: str
+    content: BinaryIO | bytes
+    mime: str
 
 
 class EndpointClient:
@@ -142,15 +158,17 @@ class EndpointClient:
         return await self._answer_to(request)
 
     async def upload(
-        self, path: str, fields: Mapping[str, str], name: str, file: BinaryIO
+        self, path: str, fields: Mapping[str, str], files: Sequence[FormFile]
     ) -> bytes:
-        """Return what the server answers to a form with a file; one of `ERRORS`."""
-        file.seek(0)
+        """Return what the server answers to a form with files; one of `ERRORS`."""
+        for file in files:
+            if not isinstance(file.content, bytes):
+                file.content.seek(0)
         request = self._http.build_request(
             "POST",
             self.settings.url + path,
             data=dict(fields),
-            files={"file": (name, file, "application/jsonl")},
+            files=[(f.field, (f.name, f.content, f.mime)) for f in files],
         )
         return await self._answer_to(request)
 

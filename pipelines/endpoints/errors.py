@@ -86,6 +86,14 @@ class MalformedReply(ValueError):
     """The server's reply is not the JSON that its API promises."""
 
 
+class MissingPath(ValueError):
+    """The server does not have a path that not every server of its API has."""
+
+    def __init__(self, path: str, error: StatusError) -> None:
+        super().__init__(f"{describe(error)}: the server has no {path}")
+        self.path = path
+
+
 class StatusError(Exception):
     """An error status, and what the server says about it in any API's form."""
 
@@ -138,6 +146,7 @@ ERRORS: tuple[type[Exception], ...] = (
     ReplyTooLarge,
     Redirected,
     MalformedReply,
+    MissingPath,
     httpx2.RequestError,
     TimeoutError,
 )
@@ -252,7 +261,7 @@ def meaning(error: Exception) -> Meaning:
             return _meaning_of_status(error)
         case ReplyTooLarge():
             return Meaning.REPLY
-        case Redirected():
+        case Redirected() | MissingPath():
             return Meaning.REJECTED
         case httpx2.ConnectError():
             return Meaning.UNREACHABLE
@@ -267,6 +276,17 @@ def _meaning_of_status(error: StatusError) -> Meaning:
     if not error.codes.isdisjoint(REFUSAL_CODES) or _REFUSAL_WORDS in str(error):
         return Meaning.REFUSED
     return Meaning.RECORD if error.named.isdisjoint(_SETTINGS) else Meaning.ENDPOINT
+
+
+def is_of_path(error: StatusError) -> bool:
+    """Return whether a server seems not to have the path that it was asked at.
+
+    A model that it does not have is said to be one, by every server that reads `model`.
+    """
+    of_model = "model" in error.named or "model" in str(error).lower()
+    return (
+        error.status in (404, 405) and not of_model and "model_not_found" not in error.codes
+    )
 
 
 def is_cut_short(error: Exception) -> bool:
@@ -322,6 +342,8 @@ def remedy(error: Exception, settings: ServerSettings, has_key: bool) -> str:
         )
     if isinstance(error, MalformedReply | Redirected):
         return f"Does base_url {settings.url_form}?"
+    if isinstance(error, MissingPath):
+        return f"Name a server that has it, and check that base_url {settings.url_form}."
     if not isinstance(error, StatusError):
         return _remedy_of_connection(str(error))
     if not error.codes.isdisjoint(_ACCOUNT_CODES):

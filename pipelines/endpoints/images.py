@@ -1,9 +1,13 @@
-"""Draws with any text-to-image model behind `/v1/images/generations`."""
+"""Draws with any text-to-image model behind `/v1/images/generations`.
+
+A request with images is sent to `/v1/images/edits`, as a form.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
@@ -11,9 +15,16 @@ from typing import Any, ClassVar
 from plait.generators.base import Failure, Fault, Outcome, Result, Weights
 from plait.generators.content import prompt_and_seed
 from plait.generators.document import Image, ImageRequest
-from plait.generators.images import decode
+from plait.generators.images import ImageError, decode
 from plait.pipelines.endpoints.calls import PreparedCall
-from plait.pipelines.endpoints.errors import EndpointError, MalformedReply, StatusError
+from plait.pipelines.endpoints.client import FormFile
+from plait.pipelines.endpoints.errors import (
+    EndpointError,
+    MalformedReply,
+    MissingPath,
+    StatusError,
+    is_of_path,
+)
 from plait.pipelines.endpoints.media import Media, MediaError
 from plait.pipelines.endpoints.replies import (
     EndpointReply,
@@ -30,9 +41,17 @@ from plait.pipelines.endpoints.settings import DIALECTS, ImagesSettings
 from plait.pipelines.endpoints.stage import (
     NO_SEED,
     EndpointStage,
+    SentImage,
     without_none,
 )
 
+_GENERATIONS = "/images/generations"
+_EDITS = "/images/edits"
+_IMAGES = "image[]"
+"""Field of the images of an edit, whose body is sent as a form; OpenAI's own client names
+it so where there may be several, and SGLang and vLLM-Omni take it too."""
+_MOST_BYTES = 50 << 20
+"""Of an image that is edited, by OpenAI's documentation."""
 _COUNTS = {
     # SGLang has the names of chat completions.
     "input_tokens": "usage.input_tokens | usage.prompt_tokens",
@@ -79,8 +98,13 @@ def _models(body: Mapping[str, Any]) -> list[str]:
     return [of_type(at(model, "id"), str, "a model's id") for model in data]
 
 
+def _in_form(value: Any) -> str:
+    """Return a field of JSON as forms have it."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
 class ImagesEndpoint(EndpointStage[ImageRequest, Image]):
-    """ImageRequest -> Image, by a server."""
+    """ImageRequest -> Image, by a server: drawn, or edited from the request's images."""
 
     settings_class: ClassVar[type[ImagesSettings]] = ImagesSettings
     settings: ImagesSettings
@@ -117,10 +141,20 @@ class ImagesEndpoint(EndpointStage[ImageRequest, Image]):
         """Return what the server is sent for a request."""
         settings = self.settings
         dialect = DIALECTS[self.settings.dialect]
-        read = prompt_and_seed(request, settings.prompt_prefix)
+        read = prompt_and_seed(request, settings.prompt_prefix, images=True)
         if isinstance(read, Failure):
             return read
         prompt, seed = read
+        sources = [part for part in request.context if isinstance(part, Image)]
+        if sources and (reason := settings.reason_not_to_edit):
+            return Failure(reason, Fault.BAD_INPUT)
+        try:
+            sent = [SentImage.of(source, None) for source in sources]
+        except ImageError as error:
+            return Failure(str(error), Fault.BAD_INPUT)
+        if any(len(image.content) > _MOST_BYTES for image in sent):
+            most = _MOST_BYTES >> 20
+            return Failure(f"an image is larger than {most} MiB", Fault.BAD_INPUT)
         body = without_none(
             prompt=prompt, model=settings.model, size=settings.size, **dialect.defaults
         )
@@ -129,7 +163,12 @@ class ImagesEndpoint(EndpointStage[ImageRequest, Image]):
         if dialect.own_model:
             # Not shortened: the same number gives the same noise as a stage run here.
             body["seed"] = notes["seed"] = seed
-        return PreparedCall(body | settings.extra_body, notes)
+        body |= settings.extra_body
+        if sources:
+            notes["input_images"] = [source.digest for source in sources]
+            notes["image_sizes"] = [list(image.size) for image in sent]
+            body[_IMAGES] = sent
+        return PreparedCall(body, notes)
 
     async def answer(self, call: PreparedCall) -> Outcome[Image]:
         """As for every endpoint.
@@ -158,10 +197,26 @@ class ImagesEndpoint(EndpointStage[ImageRequest, Image]):
         return await self._draw(body, None)
 
     async def _draw(self, body: Mapping[str, Any], form: str | None) -> EndpointReply:
-        own = {} if form is None else {"response_format": form}
-        content = await self._client.exchange("/images/generations", {**own, **body})
+        fields = dict(body) if form is None else {"response_format": form, **body}
+        if (images := fields.pop(_IMAGES, None)) is None:
+            content = await self._client.exchange(_GENERATIONS, fields)
+        else:
+            content = await self._edit(fields, images)
         read = partial(images_reply, prompt=body["prompt"])
         return without_error(read_body(read, content))
+
+    async def _edit(self, fields: Mapping[str, Any], images: Sequence[SentImage]) -> bytes:
+        files = []
+        for number, image in enumerate(images):
+            name = f"image-{number}.{image.mime.partition('/')[2]}"
+            files.append(FormFile(_IMAGES, name, image.content, image.mime))
+        form = {name: _in_form(value) for name, value in fields.items()}
+        try:
+            return await self._client.upload(_EDITS, form, files)
+        except StatusError as error:
+            if not is_of_path(error):
+                raise
+            raise MissingPath(_EDITS, error) from error
 
     async def outcome(self, reply: EndpointReply) -> Outcome[Image]:
         """Return the one image asked for, or the failure that any other reply is."""

@@ -195,7 +195,7 @@ _WITH_LENGTH = _DIFFUSION | {"max_sequence_length": "max_sequence_length"}
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The fields of `/v1/images/generations` that one kind of server reads."""
+    """The fields that one kind of server reads of a request for an image."""
 
     fields: Mapping[str, str]
     """Setting -> name of the request's field. All servers take a size; a setting that is
@@ -204,6 +204,10 @@ class Dialect:
     """Whether it draws with the one model it lists, from the seed that a request names."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """Sent where the user sets nothing, because the server's own default loses quality."""
+    edits: bool = True
+    """Whether it has `/v1/images/edits`."""
+    of_generations: frozenset[str] = frozenset()
+    """Settings that its `/v1/images/edits` would ignore without a word."""
 
 
 # The default of SGLang is JPEG of quality 75.
@@ -211,9 +215,11 @@ _PNG = {"output_format": "png"}
 _OPENAI = {"quality": "quality", "output_format": "output_format"}
 DIALECTS: Mapping[DialectName, Dialect] = {
     "openai": Dialect(_OPENAI, own_model=False),
-    "sglang": Dialect(_WITH_LENGTH, defaults=_PNG),
+    "sglang": Dialect(
+        _WITH_LENGTH, defaults=_PNG, of_generations=frozenset({"max_sequence_length"})
+    ),
     "vllm-omni": Dialect(_DIFFUSION, defaults=_PNG),
-    "plait": Dialect(_WITH_LENGTH),  # of `plait serve`
+    "plait": Dialect(_WITH_LENGTH, edits=False),  # of `plait serve`
 }
 """Read from the servers' released code: sglang 0.5.23, vllm-omni 0.30.0, openai 3.54."""
 
@@ -225,8 +231,15 @@ _NO_RESPONSE_FORMAT = "gpt-image"
 """Part of the names of models that refuse the field and always send base64."""
 
 
+_MOST_INPUT_IMAGES = 16
+"""Of one edit, by OpenAI's documentation of the GPT image models."""
+
+
 class ImagesSettings(DrawingSettings):
-    """A model behind `/v1/images/generations`; None leaves a setting to the server."""
+    """A model behind `/v1/images/generations` and `/v1/images/edits`.
+
+    None leaves a setting to the server.
+    """
 
     kind: ClassVar[Kind] = Kind.RENDER
     stage: ClassVar[str] = "images-endpoint"
@@ -256,6 +269,9 @@ class ImagesSettings(DrawingSettings):
     name."""
     prompt_prefix: str = ""
     """Put before every prompt, verbatim."""
+    input_images: int | None = unkeyed(None, ge=1, le=_MOST_INPUT_IMAGES)
+    """From how many of the last images each image is drawn under the protocols
+    `outline-edit` and `edit`, by default one; keys hold the images themselves."""
     # Most servers draw one image after another.
     concurrency: int = unkeyed(4, ge=1)
 
@@ -273,6 +289,21 @@ class ImagesSettings(DrawingSettings):
                 f"height, {', '.join(taken)}, and extra_body"
             )
         return self
+
+    @property
+    def reason_not_to_edit(self) -> str | None:
+        """Why the server cannot be sent images with these settings; None if it can."""
+        dialect = DIALECTS[self.dialect]
+        if not dialect.edits:
+            return (
+                f"servers of the images dialect {self.dialect!r} have no /v1/images/edits"
+            )
+        if ignored := [name for name in self.chosen if name in dialect.of_generations]:
+            return (
+                f"/v1/images/edits of the images dialect {self.dialect!r} takes no "
+                f"{', '.join(ignored)}: leave it out"
+            )
+        return None
 
     @property
     def checked(self) -> str:

@@ -196,7 +196,7 @@ class ConversationEndpoint(EndpointStage[Request, Draft]):
         if skip := too_many_images(request, self.settings.max_images):
             return skip
         try:
-            images = {i.digest: SentImage.of(i, self.settings) for i in request.images}
+            images = {i.digest: self._sent(i) for i in request.images}
         except ImageError as error:
             return Failure(str(error))
         turns, broken = self._control.neutralise(turns_of(request, self.settings.system))
@@ -227,6 +227,10 @@ class ConversationEndpoint(EndpointStage[Request, Draft]):
         trimmed = (Text(s.text.strip()) if isinstance(s, Text) else s for s in whole)
         content = tuple(s for s in trimmed if isinstance(s, Image) or s.text)
         return Result(Draft(content), reply.usage, reply.notes)
+
+    def _sent(self, image: Image) -> SentImage:
+        settings = self.settings
+        return SentImage.of(image, settings.image_max_side, settings.image_format)
 
     def _in_form(self, message: Message, images: Mapping[str, SentImage]) -> Message:
         if isinstance(message["content"], str):
@@ -281,10 +285,15 @@ class SentImage(NamedTuple):
     """An image as servers are sent it."""
 
     mime: str
-    data: str
-    """In base64."""
+    content: bytes
+    """The file."""
     size: tuple[int, int]
     """Width and height in pixels."""
+
+    @property
+    def data(self) -> str:
+        """The file in base64."""
+        return base64.b64encode(self.content).decode()
 
     @property
     def url(self) -> str:
@@ -292,24 +301,24 @@ class SentImage(NamedTuple):
         return f"data:{self.mime};base64,{self.data}"
 
     @classmethod
-    def of(cls, image: Image, settings: ConversationSettings) -> SentImage:
-        """Encode an image with neither side longer than `image_max_side` pixels.
+    def of(cls, image: Image, max_side: int | None, encoding: str = "png") -> SentImage:
+        """Encode an image with neither side longer than `max_side` pixels.
 
         JPEG and PNG bytes that every server reads alike are sent unchanged; images that
         are too large, rotated, transparent or in another format are encoded again.
         ImageError for bytes that are not an image.
         """
         pixels = decode(image)
-        most = settings.image_max_side
+        most = max(pixels.size) if max_side is None else max_side
         data = image.read()
-        mime = _sendable(image.read(), most)
+        mime = _sendable(data, most)
         if mime is None:
             pixels.thumbnail((most, most), Pillow.Resampling.LANCZOS)
             file = io.BytesIO()
-            pixels.save(file, settings.image_format, quality=95)
+            pixels.save(file, encoding, quality=95)
             data = file.getvalue()
-            mime = f"image/{settings.image_format}"
-        return cls(mime, base64.b64encode(data).decode(), pixels.size)
+            mime = f"image/{encoding}"
+        return cls(mime, data, pixels.size)
 
 
 def _sendable(data: bytes, max_side: int) -> str | None:

@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from endpoint_helpers import Answer, Asked, Sent, Server, error
+from endpoint_helpers import Answer, Asked, Sent, Server, error, form_of
 
 
 @dataclass
@@ -118,13 +118,10 @@ class OpenAiProvider(Provider):
         return Answer(error(f"no {sent.path}"), 404)
 
     def _upload(self, sent: Sent) -> Answer:
-        boundary = sent.headers["content-type"].partition("boundary=")[2].encode()
-        form: dict[bytes, bytes] = {}
-        for part in sent.raw.split(b"--" + boundary)[1:-1]:
-            head, _, content = part.strip(b"\r\n").partition(b"\r\n\r\n")
-            form[head.partition(b'name="')[2].partition(b'"')[0]] = content
-        assert form[b"purpose"] == b"batch"
-        return Answer({"id": self.keep(form[b"file"]), "object": "file"})
+        form = form_of(sent.headers["content-type"], sent.raw)
+        assert form["purpose"] == "batch"
+        (file,) = form["file"]
+        return Answer({"id": self.keep(file), "object": "file"})
 
     def _create(self, body: dict[str, Any]) -> Answer:
         assert body["completion_window"] == "24h"

@@ -25,6 +25,7 @@ from endpoint_helpers import (
     says,
     serving,
 )
+from openai.types.image_edit_params import ImageEditParamsNonStreaming
 from openai.types.image_generate_params import ImageGenerateParamsNonStreaming
 from picture_helpers import saved
 from PIL import Image as Pillow
@@ -121,6 +122,7 @@ def omni(words: str, *more: Any) -> dict[str, Any]:
 
 
 OPENAI_FIELDS = frozenset(typing.get_type_hints(ImageGenerateParamsNonStreaming))
+EDIT_FIELDS = frozenset(typing.get_type_hints(ImageEditParamsNonStreaming)) | {"image[]"}
 DIALECTS = ("openai", "sglang", "vllm-omni")
 
 
@@ -130,20 +132,26 @@ def noise(words: str, size: tuple[int, int] = (64, 48)) -> Pillow.Image:
     return Pillow.frombytes("RGB", (8, 8), tile).resize(size)
 
 
-def draw(dialect: str, body: dict[str, Any]) -> Answer:
+def draw(dialect: str, body: Asked) -> Answer:
     """As an images server of this dialect answers, and refuses."""
     form = body.get("response_format")
-    if dialect == "openai" and (unknown := set(body) - OPENAI_FIELDS):
+    edits = body.path.endswith("/edits")
+    if edits and not body.get("image[]"):
+        return Answer({"detail": "Field 'image' or 'url' is required"}, 422)
+    fields = EDIT_FIELDS if edits else OPENAI_FIELDS
+    if dialect == "openai" and (unknown := set(body) - fields):
         return Answer(error("unknown parameter", "unknown_parameter", min(unknown)), 400)
     if "gpt-image" in body["model"] and form is not None:
         return Answer(error("no", "unknown_parameter", "response_format"), 400)
     if dialect == "sglang" and form != "b64_json":
         return Answer({"detail": "response_format='url' requires cloud storage"}, 400)
-    if body.get("num_inference_steps", 1) > 200:
+    if int(body.get("num_inference_steps", 1)) > 200:
         place = ["body", "num_inference_steps"]
         return Answer({"detail": [{"loc": place, "msg": "too many"}]}, 422)
     width, height = map(int, body.get("size", "64x48").split("x"))
-    pixels = noise(f"{body['prompt']} {body.get('seed')}", (width, height))
+    sources = [hashlib.sha256(data).hexdigest() for data in body.get("image[]", ())]
+    words = " ".join([body["prompt"], str(body.get("seed")), *sources])
+    pixels = noise(words, (width, height))
     # SGLang's default loses quality.
     usual = "jpeg" if dialect == "sglang" else "png"
     data = saved(pixels, body.get("output_format", usual))
@@ -160,8 +168,8 @@ def draw(dialect: str, body: dict[str, Any]) -> Answer:
     return Answer(images(data, usage=usage, quality="low"))
 
 
-def wish(prompt: str = "a red cat", seed: int = 7) -> ImageRequest:
-    return ImageRequest(prompt=prompt, seed=seed)
+def wish(prompt: str = "a red cat", seed: int = 7, *context: Image) -> ImageRequest:
+    return ImageRequest(prompt=prompt, seed=seed, context=context)
 
 
 @dataclass(frozen=True)
@@ -281,6 +289,12 @@ IMAGES = {
 }
 
 
+EDITS = {
+    dialect: replace(api, name=f"edits, {dialect}", ask=lambda words: wish(words, 7, RED))
+    for dialect, api in IMAGES.items()
+}
+
+
 def _marked(body: Asked) -> Answer:
     """As LightLLM answers for SenseNova-U1: a mark in the text, the image apart."""
     return Answer(completion("<think>so</think>first<image>then", images=[part(RED)]))
@@ -306,7 +320,7 @@ SENSENOVA = _kit("sensenova-u1", _marked)
 BAGEL = _kit("bagel", _by_stage)
 HUNYUAN = _kit("hunyuan-image-3", _by_stage)
 INTERLEAVED = (CHAT_IMAGES, OMNI, SENSENOVA, BAGEL, HUNYUAN, GEMINI, RESPONSES)
-DRAWING = (CHAT_IMAGES, SENSENOVA, GEMINI, RESPONSES, IMAGES["openai"])
+DRAWING = (CHAT_IMAGES, SENSENOVA, GEMINI, RESPONSES, IMAGES["openai"], EDITS["openai"])
 APIS = (CHAT, *DRAWING)
 """One of each class of stages."""
 

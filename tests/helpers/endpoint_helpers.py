@@ -45,8 +45,22 @@ class Sent:
     raw: bytes
 
 
+def form_of(content_type: str, raw: bytes) -> dict[str, Any]:
+    """The fields of a form as text, and lists of the bytes of its files."""
+    boundary = content_type.partition("boundary=")[2].encode()
+    form: dict[str, Any] = {}
+    for part in raw.split(b"--" + boundary)[1:-1]:
+        head, _, content = part[2:-2].partition(b"\r\n\r\n")
+        name = head.partition(b'name="')[2].partition(b'"')[0].decode()
+        if b"filename=" in head:
+            form.setdefault(name, []).append(content)
+        else:
+            form[name] = content.decode()
+    return form
+
+
 class Asked(dict[str, Any]):
-    """The body of a POST."""
+    """The body of a POST: JSON, or a form."""
 
     def __init__(self, body: dict[str, Any], path: str, headers: dict[str, str]) -> None:
         super().__init__(body)
@@ -156,7 +170,8 @@ class _Handler(BaseHTTPRequestHandler):
         if answer := self.server.beforehand(self._sent(raw)):
             self._give(answer)
             return
-        read = json.loads(raw)
+        kind = self.headers["content-type"]
+        read = form_of(kind, raw) if kind.startswith("multipart/") else json.loads(raw)
         body = Asked(read, self.path, {k.lower(): v for k, v in self.headers.items()})
         server = self.server
         with server.guard:

@@ -14,11 +14,12 @@ from endpoint_helpers import KEY, MODEL, Answer, Server, completion, error, serv
 from trial import Witness, as_asked, outcomes, plan_of, run, sample, writer
 
 from plait.benchmarks.local import LocalSystem, NoDocument
+from plait.cluster.plan import Plan
 from plait.cluster.store import Store, read_blob
 from plait.cluster.usage import Spending, usage_of, usage_of_stage
 from plait.generators.base import Failure, Fault, Job, Kind, Result, StageSpec
 from plait.generators.catalogue import Named, by_prefix
-from plait.generators.document import Text
+from plait.generators.document import Text, Turn
 from plait.generators.system import Repetition, answer
 from plait.pipelines.endpoints.settings import ImagesSettings
 from plait.pipelines.systems import Models, resolve
@@ -139,3 +140,32 @@ def test_the_budget_of_a_run_counts_images(images_server: Server, tmp_path: Path
     assert usage_of_stage(tmp_path, stage)["peak_memory_mb"] == 812.5
     assert Spending(3.0).is_paid(stage)
     assert not Spending(3.0).is_paid(artist(images_server.url))
+
+
+# Edits by a server
+
+
+@pytest.mark.usefixtures("worker_threads")
+def test_a_query_is_edited_turn_by_turn_and_an_edit_is_asked_for_once(
+    images_server: Server, tmp_path: Path
+) -> None:
+    name = f"images:{MODEL}@edit"
+    quick = {"base_url": images_server.url, "dialect": "sglang", "max_attempts": 1}
+    system = resolve(name, replace(TINY, overrides={f"images:{MODEL}": quick}))
+    first = Turn("user", (RED, Text("Make it blue.")))
+    second = Turn("user", (Text("Now green."),))
+    query = replace(sample(0), turns=(first, second))
+    plan = Plan(systems=[system], samples=[query], scorers=[], prompt=as_asked)
+    for _ in range(2):
+        assert run(plan, tmp_path).counts["done"] == 1
+        assert len(images_server.bodies) == 2, "the second command asks for nothing"
+    (outcome,) = outcomes(plan, tmp_path).values()
+    assert isinstance(outcome, Result)
+    one, two = outcome.value.images
+    sent = [body["image[]"] for body in images_server.bodies]
+    assert sent == [[RED.read()], [read_blob(one)]]
+    assert [body["prompt"] for body in images_server.bodies] == [
+        "Make it blue.",
+        "Now green.",
+    ]
+    assert one.digest != two.digest

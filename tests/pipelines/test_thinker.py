@@ -373,6 +373,10 @@ def test_the_system_is_its_two_models_and_what_draws() -> None:
     assert found.render == edited.render, "its records are shared"
     alone = resolve("interleavethinker+sdxl-turbo", TINY)
     assert (alone.input_images, alone.in_turn) == (0, True)
+    served = resolve("interleavethinker+images:m", TINY)
+    assert (served.input_images, served.in_turn) == (0, True)
+    seeing = replace(TINY, overrides={"images:m": {"input_images": 1}})
+    assert resolve("interleavethinker+images:m", seeing).input_images == 1
     staged = resolve("interleavethinker+glm-image", models(planner="stages:Thinker"))
     assert [stage.name for stage in staged.stages][1:3] == ["glm-image prior", "glm-image"]
     assert decode(WHITE).size == (1024, 1024)

@@ -43,13 +43,15 @@ def server(api):
 @pytest.fixture
 def attempts(monkeypatch):
     """What clients have begun to send, whether or not a server has read it."""
-    begun, exchange = [], EndpointClient.exchange
+    begun = []
+    for name in ("exchange", "upload"):
+        send = getattr(EndpointClient, name)
 
-    async def counting(self, *request):
-        begun.append(request)
-        return await exchange(self, *request)
+        async def counting(self, *request, send=send):
+            begun.append(request)
+            return await send(self, *request)
 
-    monkeypatch.setattr(EndpointClient, "exchange", counting)
+        monkeypatch.setattr(EndpointClient, name, counting)
     return begun
 
 

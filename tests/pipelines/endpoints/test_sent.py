@@ -17,6 +17,8 @@ from endpoint_apis import (
     BLUE,
     CHAT,
     CHAT_IMAGES,
+    DIALECTS,
+    EDITS,
     GEMINI,
     HUNYUAN,
     IMAGES,
@@ -24,6 +26,7 @@ from endpoint_apis import (
     RED,
     RESPONSES,
     SENSENOVA,
+    noise,
     part,
     shown,
     text,
@@ -37,6 +40,7 @@ from PIL import Image as Pillow
 
 from plait.generators.base import Failure, Fault, Result, Skip
 from plait.generators.document import Image, ImageRequest, Request, Text, Turn
+from plait.pipelines.endpoints import images
 from plait.pipelines.endpoints.client import EndpointClient
 from plait.pipelines.endpoints.errors import EndpointError, StatusError
 
@@ -389,6 +393,73 @@ def test_diffusion_servers_get_every_setting_under_its_own_name(api, more):
             first, other, again = stage([wish(seed=seed) for seed in seeds])
     assert {body["seed"] for body in server.bodies[1:]} == set(seeds)
     assert first.value.digest == again.value.digest != other.value.digest
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_an_edit_is_a_form_of_the_images_and_the_fields_of_a_prompt(dialect):
+    """An image is sent as it is; what not every server reads becomes a PNG first."""
+    clear = Pillow.new("RGBA", (6, 4), (255, 0, 0, 0))
+    api = IMAGES[dialect]
+    settings = {"width": 80, "height": 32, "extra_body": {"n_best": 2}}
+    if dialect == "openai":
+        settings |= {"quality": "low", "extra_body": {"background": "opaque"}}
+    else:
+        settings |= {"steps": 9, "guidance": 3.5, "negative_prompt": "blur"}
+    with api.serving() as server:
+        asked = wish("make it blue", 7, RED, Image.of(saved(clear, "PNG")))
+        result = api.once(server, asked, **settings)
+        drawn = api.once(server, wish("make it blue"), **settings)
+    edit, generation = server.bodies
+    paths = [body.path for body in server.bodies]
+    assert paths == ["/v1/images/edits", "/v1/images/generations"]
+    first, second = edit.pop("image[]")
+    assert first == RED.read()
+    opened = Pillow.open(io.BytesIO(second))
+    assert (opened.format, opened.mode, opened.size) == ("PNG", "RGB", (6, 4))
+    assert edit == {name: str(value) for name, value in generation.items()}
+    assert result.notes["input_images"] == [image.digest for image in asked.context]
+    assert result.notes["image_sizes"] == [[12, 8], [6, 4]]
+    assert (result.notes["size"], result.usage["images"]) == ([80, 32], 1)
+    assert result.value.digest != drawn.value.digest
+    assert "input_images" not in drawn.notes
+
+
+def test_a_server_without_edits_is_named_and_a_model_that_it_lacks_is_another_matter():
+    api = EDITS["openai"]
+    absent = [Answer({"detail": "Not Found"}, 404), Answer(b"Method Not Allowed", 405)]
+    for answer in absent:
+        with api.serving() as server, api.asking(server) as stage:
+            server.always(answer)
+            failures = [api.one(stage, str(i)) for i in range(5)]
+            sent = len(server.bodies)
+        assert {(f.fault, f.fault.final) for f in failures} == {(Fault.ENDPOINT, False)}
+        assert server.url in failures[0].reason
+        assert f"HTTP {answer.status}" in failures[0].reason
+        assert "no /images/edits" in failures[0].reason
+        assert sent == 3 * 3, "after three records no more is asked"
+    unknown = Answer(error("no such model", "model_not_found"), 404)
+    with api.serving() as server:
+        server.always(unknown)
+        assert "/images/edits" not in api.once(server).reason
+
+
+def test_what_cannot_be_edited_fails_alone_and_is_not_sent(monkeypatch):
+    api = EDITS["openai"]
+    monkeypatch.setattr(images, "_MOST_BYTES", len(RED.read()))
+    noisy = Image.of(saved(noise("large", (90, 90)), "PNG"))
+    with api.serving() as server, api.asking(server) as stage:
+        broken, large, turn, good = stage(
+            [
+                wish("a", 1, Image.of(b"no picture")),
+                wish("a", 1, noisy),
+                ImageRequest(prompt="a", seed=1, context=(Text("before"), RED)),
+                wish("a", 1, RED),
+            ]
+        )
+        assert len(server.bodies) == 1
+    assert {f.fault for f in (broken, large, turn)} == {Fault.BAD_INPUT}
+    assert "larger" in large.reason
+    assert isinstance(good, Result)
 
 
 @pytest.mark.parametrize("ids", [["other"], []])
