@@ -36,7 +36,7 @@ from plait.generators.base import (
 )
 from plait.generators.document import Score
 from plait.generators.mini.table import ABOUT, ABOUT_JUDGE
-from plait.generators.system import System
+from plait.generators.system import DescribedSystem
 from plait.scorers.base import Scorer
 from plait.scorers.parts import PartKind
 from plait.scorers.statistics.estimate import Estimate, Floats
@@ -161,7 +161,7 @@ class Board:
 
     table: pa.Table
     """With the columns of `SCHEMA`."""
-    systems: Sequence[System]
+    systems: Sequence[DescribedSystem]
     scorers: Sequence[Scorer]
     categories: Mapping[str, int]
     """Published queries per category, the weights of `avg_fixed`; may be empty."""
@@ -411,7 +411,7 @@ class Board:
     def _of_weights(self, kind: str) -> list[str]:
         """Return the systems and scorers that have a stage with weights of a kind."""
         names = []
-        parts: list[System | Scorer] = [*self.systems, *self.scorers]
+        parts: list[DescribedSystem | Scorer] = [*self.systems, *self.scorers]
         for part in parts:
             if any(stage.weights == kind for stage in part.stages):
                 names.append(part.name)
@@ -490,7 +490,7 @@ class Board:
         return " ".join(parts)
 
 
-def weights_of(system: System) -> str | None:
+def weights_of(system: DescribedSystem) -> str | None:
     """Return the weights a system ran on; None where it has none (endpoints)."""
     kinds = {str(s.weights) for s in system.stages if s.weights is not None}
     return "mixed" if len(kinds) > 1 else next(iter(kinds), None)

@@ -65,11 +65,12 @@ from plait.generators.custom import custom_spec
 from plait.generators.document import Malformed, Query
 from plait.generators.errors import PlaitWarning, UsageError
 from plait.generators.extras import Extra, extra_problem
+from plait.generators.given import GivenAnswers, GroundTruth
 from plait.generators.keys import digest
 from plait.generators.mini.table import ABOUT
 from plait.generators.names import unknown, with_overrides
 from plait.generators.secrets import key_trouble
-from plait.generators.system import System, with_stages
+from plait.generators.system import System
 from plait.pipelines.presets import facts_of
 from plait.pipelines.systems import (
     Models,
@@ -218,7 +219,8 @@ class Experiment:
         all_given = self.config.data.startswith(OFFICIAL) and not self.config.answers
         held = {}
         for system in self.systems:
-            if system.answers is not None and (all_given or is_published(system.name)):
+            is_held = all_given or is_published(system.name)
+            if isinstance(system, GivenAnswers) and is_held:
                 held[system.name] = system.answers
         return held
 
@@ -475,7 +477,7 @@ class NameResolver:
 
     def __init__(self, task: TaskSet) -> None:
         self._task = task
-        self._known: dict[tuple[type, str], list[_Resolution]] = defaultdict(list)
+        self._known: dict[tuple[str, str], list[_Resolution]] = defaultdict(list)
 
     def resolve(
         self, config: RunConfig, given: Sequence[System], identities: Mapping[str, str]
@@ -491,7 +493,7 @@ class NameResolver:
         scorers = dict.fromkeys(config.scorers)
         with pinning(identities) as pins:
 
-            def once(kind: type[P], name: str, make: Callable[[], P]) -> P:
+            def once(kind: str, name: str, make: Callable[[], P]) -> P:
                 for before in self._known[kind, name]:
                     same_weights = before.weights.items() <= pins.known.items()
                     if before.settings == settings and same_weights:
@@ -504,11 +506,11 @@ class NameResolver:
                 return part
 
             named = [
-                once(System, name, partial(_system_of, name, config, self._task, models))
+                once("system", name, partial(_system_of, name, config, self._task, models))
                 for name in systems
             ]
             scored = [
-                once(Scorer, name, partial(scorer_of, name, config, models))
+                once("scorer", name, partial(scorer_of, name, config, models))
                 for name in scorers
             ]
         if both := {system.name for system in given} & systems.keys():
@@ -542,7 +544,7 @@ def _baselines(
         if is_published(name):
             found[name] = system_of_writer(name, task)
         elif name == TRUTH:
-            found[name] = System(name=TRUTH, draft=None)
+            found[name] = GroundTruth(name=TRUTH)
         elif is_control(name):
             found[name] = control(name, task.samples, seed)
         else:
@@ -557,7 +559,7 @@ def _system_of(name: str, config: RunConfig, task: TaskSet, models: Models) -> S
     if name not in config.variants:
         return system
     # No cell of a matrix of pairings, where its system stands.
-    return replace(system, name=name, lvlm=None)
+    return system.as_variant(name)
 
 
 def with_variant(name: str, config: RunConfig, models: Models) -> tuple[str, Models]:
@@ -767,7 +769,7 @@ def _as_recorded(
     scorers = tuple(
         s if s.name in current else scorer_as_recorded(s) for s in experiment.scorers
     )
-    systems = tuple(with_stages(s, as_recorded) for s in experiment.systems)
+    systems = tuple(system.with_stages(as_recorded) for system in experiment.systems)
     return replace(experiment, systems=systems, scorers=scorers)
 
 

@@ -71,10 +71,11 @@ from plait.generators.catalogue import Named, by_name, is_custom
 from plait.generators.checkpoints import pinning
 from plait.generators.document import Document, Query, key_of
 from plait.generators.errors import UsageError, WriteError
+from plait.generators.given import AnswersAtHand, GroundTruth
 from plait.generators.keys import digest
 from plait.generators.names import unknown
 from plait.generators.settings import StageSettings
-from plait.generators.system import System
+from plait.generators.system import DescribedSystem
 from plait.pipelines.systems import Models, chat_spec
 from plait.scorers.judging.resolve import PREFIX as JUDGE
 from plait.scorers.judging.resolve import refuse_mini_lvlm, resolve_judge
@@ -128,7 +129,7 @@ class PreparedComparison:
     config: RunConfig
     protocol: Pairwise
     chat: StageSpec
-    systems: Mapping[str, System]
+    systems: Mapping[str, DescribedSystem]
     matchups: Sequence[Matchup]
     identities: Mapping[str, str]
     missing_weights: tuple[str, ...] = ()
@@ -421,7 +422,7 @@ def _former_identities(place: AnyPath) -> Mapping[str, str]:
 
 def _systems(
     results: RunResults, config: RunConfig, options: CompareOptions
-) -> dict[str, System]:
+) -> dict[str, DescribedSystem]:
     """Return the systems to compare, by name, with the baseline.
 
     UsageError for unknown names, and when there are fewer than two.
@@ -430,7 +431,7 @@ def _systems(
     names = list(options.systems) or [*known]
     if options.baseline is not None and options.baseline not in names:
         names.insert(0, options.baseline)
-    known.setdefault(TRUTH, System(name=TRUTH, draft=None))
+    known.setdefault(TRUTH, GroundTruth(name=TRUTH))
     systems = {}
     for name in names:
         if name not in known and not is_published(name):
@@ -524,7 +525,9 @@ def wording_digest(protocol: Pairwise) -> str:
 
 
 def matchups(
-    results: RunResults, systems: Mapping[str, System], pairs: Sequence[tuple[str, str]]
+    results: RunResults,
+    systems: Mapping[str, DescribedSystem],
+    pairs: Sequence[tuple[str, str]],
 ) -> Iterator[Matchup]:
     """Yield every pair on every query and repeat of a run, with their answers."""
     queries = results.queries.values()
@@ -533,7 +536,10 @@ def matchups(
         (e.repeat, key_of(e.sample), e.system): e.document
         for e in results.evaluations(systems=own & systems.keys())
     }
-    others = {name: system for name, system in systems.items() if name not in own}
+    others: dict[str, AnswersAtHand] = {}
+    for name, system in systems.items():
+        if isinstance(system, AnswersAtHand) and name not in own:
+            others[name] = system
     plan = Plan(systems=(), samples=(), scorers=(), prompt=as_asked)
     for repeat in range(results.about.repeats):
         for query in queries:
@@ -541,8 +547,8 @@ def matchups(
             for name in own & systems.keys():
                 document = answered.get((repeat, key_of(query), name))
                 answers[name] = document or Skip("has not answered yet")
-            for name, system in others.items():
-                given = read(plan.answer(system, query, repeat), lambda job: None)
+            for name, other in others.items():
+                given = read(plan.answer(other, query, repeat), lambda job: None)
                 assert not isinstance(given, Pending), "given answers ask for nothing"
                 answers[name] = given
             for first, second in pairs:
