@@ -247,7 +247,9 @@ class StagedSystem(ABC):
         chain = [stage.digest for stage in self.stages]
         reached = chain.index(progress.asked[-1]) if progress.asked else -1
         passes = limits.rounds * progress.turns - 1
-        if "critic" not in self.roles:  # it may be the drafting stage, of the same digest
+        # The first stage tells which pass a walk is in, unless one pass may ask it twice:
+        # for another draft, or as the critic, which may be a stage of the same digest.
+        if "critic" not in self.roles and limits.drafts == 1:
             passes -= max(progress.asked.count(chain[0]) - 1, 0)
         again = limits.in_turn or limits.tries > 1
         later: list[LaterJobs] = []

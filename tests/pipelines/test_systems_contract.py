@@ -6,8 +6,9 @@ A further kind of system is one more entry of SYSTEMS.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import pytest
 from trial import (
@@ -23,10 +24,28 @@ from trial import (
 )
 
 from plait.cluster.walks import noting, read
-from plait.generators.base import Job, Kind, Outcome, Result, StageSpec
-from plait.generators.document import Document, Image, Query, Text, Turn
+from plait.generators.base import Job, Kind, Outcome, Result, StageSpec, Walk
+from plait.generators.document import (
+    AnswerForm,
+    Content,
+    Document,
+    Image,
+    Query,
+    Request,
+    Text,
+    Turn,
+)
 from plait.generators.given import GivenAnswers, GroundTruth
-from plait.generators.system import ROLES, Progress, Repetition, System
+from plait.generators.staged import AnswerState, StagedSystem
+from plait.generators.system import (
+    ROLES,
+    Limits,
+    Progress,
+    Repetition,
+    Role,
+    System,
+    Variant,
+)
 from plait.pipelines.composition import protocol
 from plait.pipelines.thinker import OWN_WORDING, StepReview, ThinkerPlanner
 
@@ -55,7 +74,45 @@ PLANNED = system_of_stages(
     lvlm="thinker",
     t2i="painter",
 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Revised(StagedSystem):
+    """A kind of system that plait does not have: a draft, and then a second look at it."""
+
+    draft: StageSpec
+
+    variant: ClassVar[Variant] = "interleaved"
+
+    @property
+    def roles(self) -> Mapping[Role, StageSpec]:
+        return {"draft": self.draft, **self.rendering.roles}  # type: ignore[union-attr]
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(drafts=2, images=2)
+
+    @property
+    def opening(self) -> tuple[Any, ...]:
+        return self.draft.digest, self.variant
+
+    def answer_form(self, query: Query) -> AnswerForm | None:
+        return AnswerForm(images=self.most_images(query))
+
+    def reply_to(self, query: Query, state: AnswerState) -> Walk[Content]:
+        turns = query.turns
+        for _ in range(2):
+            (draft,) = yield [Job(self.draft, Request(turns), query.id)]
+            if not isinstance(draft, Result):
+                return draft
+            turns = (*turns, Turn("assistant", (Text(draft.value.text),)))
+        return (yield from self.fill(draft.value, query, state, seen=()))
+
+
 SYSTEMS: dict[str, System] = {
+    "a kind of one's own": Revised(
+        name="revised", draft=WRITER, rendering=NATIVE.rendering
+    ),
     "ground truth": GroundTruth(name="gt"),
     "given answers": GivenAnswers(name="given", answers={"SA-0": THERE}),
     "native": NATIVE,
