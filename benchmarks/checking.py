@@ -250,7 +250,7 @@ def check_answers(
     refused: list[str] = []
     lines: list[list[str]] = []
     for system in systems:
-        for id, answer in (system.answers or {}).items():
+        for id, answer in system.answers.items():
             if isinstance(answer, Failure) and (id in queries or isinstance(id, RowPlace)):
                 refused.append(f"{system.name}: {id}: {answer.reason}")
             elif id not in queries:

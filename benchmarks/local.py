@@ -39,7 +39,7 @@ from plait.generators.errors import UsageError
 from plait.generators.images import PICTURE_FORMS, ImageError, Picture, image_of, is_picture
 from plait.generators.names import unknown
 from plait.generators.own_code import giving
-from plait.generators.system import Prompter, Repetition, System, answer
+from plait.generators.system import Prompter, Repetition, System
 from plait.generators.unicode import trouble, valid_text
 from plait.pipelines.systems import Models, is_lvlm, is_t2i, lvlm_spec, resolve, t2i_spec
 from plait.scorers.base import Scorer, admit
@@ -150,7 +150,7 @@ class LocalSystem:
         """One answer per query, whatever came of it; all advance together, in batches."""
         asked = [self._asked(query) for query in queries]
         walks = [
-            answer(self.system, sample, Repetition(query.prompt, self.seed))
+            self.system.answer(sample, Repetition(query.prompt, self.seed))
             for query in asked
             if isinstance(sample := query.sample, Query)
         ]
@@ -335,8 +335,7 @@ def _spec(name: str, part: str | None, models: Models) -> StageSpec:
     if part is None and is_custom(name):
         return custom_spec(name, models.weights, models.of(name), list(Kind))
     system = resolve(name, models)
-    parts: dict[str, StageSpec | None] = {p: getattr(system, p) for p in PARTS}
-    there = {p: spec for p, spec in parts.items() if spec is not None}
+    there: dict[str, StageSpec] = {p: s for p, s in system.roles.items() if p in PARTS}
     if part is None and len(there) == 1:
         return next(iter(there.values()))
     if part is None:

@@ -26,7 +26,7 @@ from plait.generators.base import (
     outcome_name,
 )
 from plait.generators.document import Malformed, Query
-from plait.generators.system import System
+from plait.generators.system import Progress, System
 from plait.scorers.base import Scorer
 
 
@@ -80,14 +80,14 @@ def count(plan: Plan, store: Store, *, only_scorers: bool = False) -> list[Stage
     # Systems whose first question is the same wait for the same record.
     opening_alike = defaultdict[tuple[Any, ...], list[System]](list)
     for system in plan.systems:
-        opening_alike[system.opening, system.rounds].append(system)
+        opening_alike[system.opening].append(system)
     for repeat, sample in product(range(plan.repeats), plan.samples):
         query = plan.query(sample)
         if query is None:
             continue
-        jobs = counting.jobs_of_scorers(query)
+        images = plan.most_images(query)
         for alike in opening_alike.values():
-            counting.count_answers(alike, sample, query, repeat, jobs)
+            counting.count_answers(alike, sample, query, repeat, images)
     counting.bound_waiting()
     for comparison in plan.comparisons:
         counting.count_judgement(comparison.walk(), comparison)
@@ -98,10 +98,7 @@ class _Waiting(NamedTuple):
     """Answers that wait alike."""
 
     systems: tuple[str, ...]
-    drafts: int
-    """To come after the one that each is at."""
-    reached: int
-    """Position of the stage that is waited for."""
+    progress: Progress
     jobs: tuple[int, ...]
     """In a round of each scorer, at most."""
 
@@ -137,13 +134,14 @@ class _Counting:
         sample: Query | Malformed,
         query: Query,
         repeat: int,
-        jobs: tuple[int, ...],
+        images: int,
     ) -> None:
         """Count the jobs of the answers of systems that begin alike, and of their scores.
 
-        Where the first record is missing, all the others wait for it too. `jobs` are those
-        in a round of each scorer, at most.
+        Where the first record is missing, all the others wait for it too. `images` are
+        those of an answer that is still to be made, at most.
         """
+        most_jobs = self.jobs_of_scorers(query, images)
         lookup = self._final if self._only_scorers else self.look_up
         for i, system in enumerate(alike):
             request = system, sample, repeat
@@ -151,22 +149,22 @@ class _Counting:
             answer = noting(self._plan.answer(*request), steps)
             outcome = read(answer, lookup)
             if isinstance(outcome, Result):
+                document = outcome.value
+                jobs = most_jobs
+                if len(document.images) > images:  # given, or drawn by a server
+                    jobs = self.jobs_of_scorers(query, len(document.images))
                 for scorer, most in zip(self._plan.scorers, jobs, strict=True):
-                    walk = self._plan.judging(scorer, request, outcome.value)
+                    walk = self._plan.judging(scorer, request, document)
                     self.count_judgement(walk, scorer, most)
             elif isinstance(outcome, Pending) and not self._only_scorers:
                 at_first = len(steps) == 1
                 waiting = alike[i:] if at_first else [system]
-                self.note_waiting(waiting, query, outcome, steps, jobs)
+                self.note_waiting(waiting, query, outcome, steps, most_jobs)
                 if at_first:
                     return
 
-    def jobs_of_scorers(self, query: Query) -> tuple[int, ...]:
-        """Return how many jobs a round of each scorer has at most, for an answer."""
-        turns = len(query.openings)
-        images = 0
-        for system in self._plan.systems:
-            images = max(images, system.max_images * system.rounds * turns)
+    def jobs_of_scorers(self, query: Query, images: int) -> tuple[int, ...]:
+        """Return the most jobs in a round of each scorer, by the images of an answer."""
         return tuple(scorer.jobs(query, images) for scorer in self._plan.scorers)
 
     def note_waiting(
@@ -178,15 +176,12 @@ class _Counting:
         jobs: tuple[int, ...],
     ) -> None:
         """Note that the answers of `systems` wait, of which the first has been walked."""
-        first = systems[0]
         # The record that is waited for is asked for by each of them.
         self._counts[pending.jobs[0].spec.digest].requests += len(systems) - 1
-        drafts = first.rounds * len(query.openings) - 1
-        if first.review is None:  # whose critic may be the drafting stage
-            drafts -= _times(first.stages[0], steps) - 1
         names = tuple(system.name for system in systems)
-        reached = _place_in_chain(first.stages, pending)
-        self._waiting[_Waiting(names, drafts, reached, jobs)] += 1
+        asked = tuple(step[0].spec.digest for step in steps)
+        progress = Progress(len(query.openings), asked)
+        self._waiting[_Waiting(names, progress, jobs)] += 1
 
     def count_judgement(
         self, walk: Walk[Any], judge: Scorer | PlanItem, jobs: int = 1
@@ -230,17 +225,8 @@ class _Counting:
                     self._bound(system, waiting, answers)
 
     def _bound(self, system: System, waiting: _Waiting, answers: int) -> None:
-        pairs = zip(system.stages, system.most_jobs, strict=True)
-        for i, (stage, each) in enumerate(pairs):
-            follows = i > waiting.reached or (system.asks_again and i > 0)
-            feeder = system.stages[i - 1].digest
-            later = answers * (waiting.drafts + follows) * each
-            self._counts[stage.digest].add_later(later, system.name, feeder)
-        if system.draft is not None and waiting.reached == 0:
-            # A draft that cannot be read is asked for again.
-            own = system.draft.digest
-            again = answers * (system.attempts - 1)
-            self._counts[own].add_later(again, system.name, own)
+        for stage, jobs, feeder in system.jobs_after(waiting.progress):
+            self._counts[stage.digest].add_later(answers * jobs, system.name, feeder)
         for scorer, each in zip(self._plan.scorers, waiting.jobs, strict=True):
             later = answers * scorer.rounds * each
             for feeder_stage, stage in pairwise((system.stages[-1], *scorer.stages)):
@@ -259,11 +245,6 @@ class _Counting:
 def _count_distinct(keys: bytearray) -> int:
     """Return how many of the keys, of 16 bytes each, are different."""
     return int(np.unique(np.frombuffer(keys, "S16")).size)
-
-
-def _place_in_chain(chain: Sequence[StageSpec], pending: Pending) -> int:
-    """Position in a chain of the stage that a walk waits for."""
-    return [stage.digest for stage in chain].index(pending.missing[0].spec.digest)
 
 
 def _times(stage: StageSpec, steps: Sequence[list[Job]]) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -29,7 +28,7 @@ from plait.generators.base import (
 )
 from plait.generators.document import Document, Malformed, Query, Score
 from plait.generators.spool import select
-from plait.generators.system import Prompter, Repetition, System, answer, with_stages
+from plait.generators.system import Progress, Prompter, Repetition, System
 from plait.scorers.base import Scorer, admit, with_stage
 
 DocumentRequest = tuple[System, Query | Malformed, int]
@@ -129,25 +128,32 @@ class Plan:
         return {spec.digest: spec.folder for spec in self.stages}
 
     @cached_property
-    def _talks(self) -> bool:
-        """Whether a query has several turns to be answered; takes a look at all queries."""
-        return any(len(s.openings) > 1 for s in self.samples if isinstance(s, Query))
+    def _most_turns(self) -> int:
+        """Most turns of a query that are to be answered; takes a look at all queries."""
+        queries = (sample for sample in self.samples if isinstance(sample, Query))
+        return max((len(query.openings) for query in queries), default=1)
 
     @property
     def feeders(self) -> Mapping[str, set[str]]:
-        """By a stage's digest, the digests of the stages whose results make it work."""
-        feeders: dict[str, set[str]] = defaultdict(set)
+        """By a stage's digest, the digests of the stages whose results make it work.
+
+        In chain order: those that a walk may still ask while it waits for the other.
+        """
+        feeders: dict[str, set[str]] = {}
         for system in self.systems:
             chain = [stage.digest for stage in system.stages]
-            again = system.rounds > 1 or system.asks_again
-            again = again or (len(chain) > 1 and self._talks)
-            for i, stage_digest in enumerate(chain):
-                feeders[stage_digest].update(chain if again else chain[:i])
+            for stage_digest in chain:
+                feeders.setdefault(stage_digest, set())
+            for place, stage_digest in enumerate(chain):
+                progress = Progress(self._most_turns, tuple(chain[: place + 1]))
+                for later in system.jobs_after(progress):
+                    if later.jobs:
+                        feeders[later.stage.digest].add(stage_digest)
         answering = set(feeders)
         for scorer in self.scorers:
             chain = [stage.digest for stage in scorer.stages]
             for i, stage_digest in enumerate(chain):
-                feeders[stage_digest].update(answering, chain[:i])
+                feeders.setdefault(stage_digest, set()).update(answering, chain[:i])
         for comparison in self.comparisons:
             # Their answers exist already.
             feeders |= {stage.digest: set() for stage in comparison.stages}
@@ -165,7 +171,7 @@ class Plan:
         return replace(
             self,
             samples=select(self.samples, own_places),
-            systems=[with_stages(s, shard.with_share) for s in self.systems],
+            systems=[system.with_stages(shard.with_share) for system in self.systems],
             scorers=[with_stage(s, shard.with_share) for s in self.scorers],
         )
 
@@ -211,17 +217,22 @@ class Plan:
     ) -> Walk[Document]:
         """Return the first part of an evaluation: the document of one system."""
         query = self.query(sample)
-        if isinstance(sample, Malformed) and (query is None or system.answers is None):
+        if isinstance(sample, Malformed) and (query is None or system.reads_query):
             return Failure(sample.reason, Fault.BAD_INPUT)
         assert query is not None
         repetition = Repetition(self.prompt, self.seed, repeat)
-        return (yield from answer(system, query, repetition))
+        return (yield from system.answer(query, repetition))
 
     def query(self, sample: Query | Malformed) -> Query | None:
         """Return what is judged: a sample, or a row as a scorer's program takes it."""
         if isinstance(sample, Query):
             return sample
         return sample.released if any(s.as_released for s in self.scorers) else None
+
+    def most_images(self, query: Query) -> int:
+        """Return how many images an answer that stages make may hold, of any system."""
+        makers = (system for system in self.systems if system.stages)
+        return max((system.most_images(query) for system in makers), default=0)
 
     def judging(
         self, scorer: Scorer, request: DocumentRequest, document: Document
@@ -332,7 +343,7 @@ def thinking_drafts(plan: Plan, store: Store) -> list[Job]:
     lookup = final_lookup(store)
     found: dict[str, Job] = {}
     for request in plan.requests():
-        draft = request[0].draft
+        draft = request[0].roles.get("draft")
         _, jobs = _read_walk(plan.answer(*request), lookup)
         for job in jobs:
             if draft is None or job.spec.digest != draft.digest:

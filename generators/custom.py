@@ -29,9 +29,10 @@ from plait.generators.document import Image, ImageRequest, Payload
 from plait.generators.errors import UsageError
 from plait.generators.names import validate
 from plait.generators.own_code import OwnCode, own_code, refuse_unusable, takes
+from plait.generators.rendering import Rendering
 from plait.generators.settings import StageSettings
 from plait.generators.source import function_digest, place_of
-from plait.generators.system import System
+from plait.generators.writing import NativeSystem
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PILImage
@@ -101,7 +102,9 @@ def _kind(own: OwnCode, allowed: Sequence[Kind]) -> Kind:
     return Kind(kind)
 
 
-def custom_system(name: str, weights: WeightsName, overrides: Mapping[str, Any]) -> System:
+def custom_system(
+    name: str, weights: WeightsName, overrides: Mapping[str, Any]
+) -> NativeSystem:
     """Return a system whose one stage drafts, and may draw: a draft may hold images."""
     draft = custom_spec(name, weights, overrides, [Kind.DRAFT])
     as_drawn = StageSpec(
@@ -111,7 +114,8 @@ def custom_system(name: str, weights: WeightsName, overrides: Mapping[str, Any])
         target="plait.generators.custom:AsDrawn",
         placement=Placement(num_cpus=0.25, batch_size=32),
     )
-    return System(name=name, draft=draft, render=as_drawn, max_images=4)
+    drawing = Rendering(render=as_drawn)
+    return NativeSystem(name=name, draft=draft, rendering=drawing, max_images=4)
 
 
 def request_of_drawing(pil_image: PILImage) -> ImageRequest:

@@ -8,31 +8,32 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from plait.generators.base import Weights, WeightsName
+from plait.generators.base import StageSpec, Weights, WeightsName
 from plait.generators.catalogue import Named, by_name
 from plait.generators.errors import UsageError
 from plait.generators.former import former_names
 from plait.generators.mini.resolve import as_mini, mini_settings
 from plait.generators.names import unknown, with_overrides
+from plait.generators.rendering import Rendering
 from plait.generators.rounds import Rounds, compose
 from plait.generators.settings import ModelSettings, with_small_batch
-from plait.generators.system import System, with_stages
+from plait.generators.writing import NativeSystem
 
 S = TypeVar("S", bound=BaseModel)
 
 
 def native(
     name: str, weights: WeightsName, overrides: Mapping[str, Any], gpu_gib: float = 80.0
-) -> System:
+) -> NativeSystem:
     """Return the native system a user named; UsageError names the valid ones."""
     known = by_name(Named.NATIVE)
     if name not in known:
         raise unknown("native model", name, known)
-    make: Callable[..., System] = known[name].load()
+    make: Callable[..., NativeSystem] = known[name].load()
     if weights != "mini":
         return make(weights, with_small_batch(overrides, weights), gpu_gib)
     with mini_settings(name, overrides) as settings:
-        return with_stages(make("pretrained", settings, gpu_gib), as_mini)
+        return make("pretrained", settings, gpu_gib).with_stages(as_mini)
 
 
 def assemble(
@@ -44,7 +45,7 @@ def assemble(
     *,
     most_images: str = "",
     labels: Mapping[str, str] = {},
-) -> System:
+) -> NativeSystem:
     """Return the system of a model's stages; UsageError for unknown overrides.
 
     `most_images` is the draft's setting that limits the images of an answer; a model that
@@ -52,16 +53,21 @@ def assemble(
     where they are not the model's and their own.
     """
     parts = part_settings(stages, overrides, f"models.{name}")
+    specs: dict[str, StageSpec] = {}
     own: dict[str, Any] = {}
     for part, settings in parts.items():
         if isinstance(settings, ModelSettings):
             label = labels.get(part, f"{name}-{part}")
-            own[part] = settings.spec(label, weights, gpu_gib)
+            specs[part] = settings.spec(label, weights, gpu_gib)
         elif isinstance(settings, Rounds):
             own |= {"compose": partial(compose, settings), "rounds": settings.rounds}
     if most_images:
         own["max_images"] = getattr(parts["draft"], most_images)
-    return System(name=name, **own)
+    draft = specs.pop("draft")
+    drawing = None
+    if specs:
+        drawing = Rendering(render=specs["render"], condition=specs.get("condition"))
+    return NativeSystem(name=name, draft=draft, rendering=drawing, **own)
 
 
 def part_settings(

@@ -49,7 +49,7 @@ class Rounds(BaseModel):
 def compose(settings: Rounds, draft: Draft, sample: Query) -> Draft:
     """Return the round's text, then a request for its image where the query wants one.
 
-    A pure function of `draft` and `sample`, as `System.compose` has to be. The request
+    A pure function of `draft` and `sample`, as each `Compose` has to be. The request
     holds no seed and no payload yet; its prompt is read after its images.
     """
     segments: list[Text | ImageRequest] = []

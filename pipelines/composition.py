@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import partial
 
 from plait.generators.base import StageSpec
 from plait.generators.document import Draft, ImageRequest, Query, Text
 from plait.generators.errors import UsageError
-from plait.generators.system import System
+from plait.generators.rendering import Rendering
+from plait.generators.system import Variant
+from plait.generators.writing import Compose, ComposedSystem
 
 CRITIC = "critic"
 EDITING = "outline-edit"
@@ -34,23 +36,23 @@ _MARK = re.compile(r"<image>(.*?)(?:</image>|(?=<image>)|$)", re.DOTALL | re.IGN
 _CLOSING = re.compile(r"</image>", re.IGNORECASE)
 
 
-def text_only(draft: Draft, sample: Query) -> Draft:
+def text_only(draft: Draft, query: Query) -> Draft:
     """Keep no image at all: the ablation of MMIE's Table 9."""
     return Draft((Text(draft.text),))
 
 
-def one_image(draft: Draft, sample: Query) -> Draft:
+def one_image(draft: Draft, query: Query) -> Draft:
     """Take the whole text as the prompt of one image after it (MMIE, section 4.1).
 
     Multi-step reasoning stays text: its answers hold no images (Table 10).
     """
     text = Text(draft.text)
-    if not sample.wants_images:
+    if not query.wants_images:
         return Draft((text,))
     return Draft((text, ImageRequest(prompt=draft.text.strip())))
 
 
-def place_images(draft: Draft, sample: Query, *, max_images: int) -> Draft:
+def place_images(draft: Draft, query: Query, *, max_images: int) -> Draft:
     """Put an image in the place of each `<image>what it shows</image>`.
 
     A mark that is never closed ends with its line. Closing marks alone, empty marks and
@@ -83,25 +85,55 @@ def _add_text(segments: list[Text | ImageRequest], text: str) -> None:
         segments.append(Text(text))
 
 
-def protocol(name: str, max_images: int = 4) -> System:
-    """Return the system of that protocol, still without stages; UsageError.
+@dataclass(frozen=True, kw_only=True)
+class Composition:
+    """How a protocol has an LVLM asked, and its text made into texts and images."""
+
+    compose: Compose
+    variant: Variant = "interleaved"
+    instruction: str | None = None
+    """The system turn before questions whose answers should hold images."""
+    max_images: int = 1
+    """Most images of one answer."""
+
+    def system(
+        self,
+        name: str,
+        draft: StageSpec,
+        rendering: Rendering | None,
+        *,
+        lvlm: str | None = None,
+        t2i: str | None = None,
+    ) -> ComposedSystem:
+        """Return the system of a stage that writes, and of what draws."""
+        return ComposedSystem(
+            name=name,
+            draft=draft,
+            rendering=rendering,
+            compose=self.compose,
+            variant=self.variant,
+            instruction=self.instruction,
+            max_images=self.max_images,
+            lvlm=lvlm,
+            t2i=t2i,
+        )
+
+
+def protocol(name: str, max_images: int = 4) -> Composition:
+    """Return how a protocol composes; UsageError for a name that is none.
 
     `critic` is `outline` whose images a critic has drawn again (`plait.pipelines.critic`).
+    Those of a text-to-image model alone compose nothing.
     """
-    rule = partial(System, name=name, draft=None)
     if name == "text":
-        return rule(compose=text_only, variant="text", max_images=0)
+        return Composition(compose=text_only, variant="text", max_images=0)
     if name == "mmie":
-        return rule(compose=one_image, variant="text")
-    if name == T2I_ALONE:
-        return rule(variant="plain")
-    if name == EDIT_ALONE:
-        return rule(variant="plain", input_images=1)
-    if name in PROTOCOLS:
+        return Composition(compose=one_image, variant="text")
+    if name in ("outline", EDITING, CRITIC):
         # One instruction: what the LVLM writes is shared, and images alone differ.
         instruction = OUTLINE_INSTRUCTION.format(max_images=max_images)
         read = partial(place_images, max_images=max_images)
-        return rule(compose=read, instruction=instruction, max_images=max_images)
+        return Composition(compose=read, instruction=instruction, max_images=max_images)
     raise UsageError(
         f"unknown composition protocol {name!r}; valid are 'text', 'mmie', 'outline', "
         f"'outline-edit' and 'critic', and for a text-to-image model alone {T2I_ALONE!r} "
@@ -109,6 +141,6 @@ def protocol(name: str, max_images: int = 4) -> System:
     )
 
 
-def text_alone(name: str, lvlm: StageSpec, label: str) -> System:
+def text_alone(name: str, lvlm: StageSpec, label: str) -> ComposedSystem:
     """Return the system `LVLM@text`, which has no T2I model; `label` is its row."""
-    return replace(protocol("text"), name=name, draft=lvlm, lvlm=label, t2i="no pictures")
+    return protocol("text").system(name, lvlm, None, lvlm=label, t2i="no pictures")

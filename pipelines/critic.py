@@ -34,8 +34,9 @@ from plait.generators.document import (
     Turn,
 )
 from plait.generators.keys import derived_seed
+from plait.generators.rendering import DrawingWalk
 from plait.generators.replies import as_bool, as_number, statements_of
-from plait.generators.system import TRIES, DrawingWalk
+from plait.generators.system import TRIES
 from plait.generators.thoughts import UNFINISHED
 
 Manner = Literal["probability", "reply"]

@@ -23,15 +23,19 @@ from plait.generators.custom import custom_spec, custom_system
 from plait.generators.diffusion.inputs import seeing_models, unseen
 from plait.generators.errors import UsageError
 from plait.generators.extras import import_extra
+from plait.generators.given import GroundTruth
 from plait.generators.mini.resolve import as_mini, mini_settings, refuse_mini_only
 from plait.generators.mini.table import MINI, is_mini_only
 from plait.generators.names import unknown, with_overrides
 from plait.generators.natives import native, part_overrides, part_settings
 from plait.generators.own_code import is_given
+from plait.generators.rendering import Critic, Rendering
 from plait.generators.rounds import Rounds, compose
 from plait.generators.settings import ModelSettings, StageSettings, with_small_batch
 from plait.generators.system import System
+from plait.generators.text_to_image import TextToImageAlone
 from plait.generators.work import SCORED, FigureRange
+from plait.generators.writing import NativeSystem, PlannedSystem
 from plait.pipelines.chat.settings import (
     ChatSettings,
     GeneratedImagesSettings,
@@ -140,7 +144,7 @@ def _may_draw(name: str) -> bool:
 def resolve(name: str, models: Models) -> System:
     """Return the system a user named; UsageError says what would have been valid."""
     if name == "gt":
-        return System(name="gt", draft=None)
+        return GroundTruth(name="gt")
     if is_given(name):
         return custom_system(name, models.weights, models.of(name))
     parts = parts_of(name)
@@ -176,7 +180,7 @@ def is_native(name: str) -> bool:
     return name in by_name(Named.NATIVE) or has_prefix(name, Named.NATIVE)
 
 
-def _resolve_declared(name: str, models: Models) -> System:
+def _resolve_declared(name: str, models: Models) -> NativeSystem:
     """Return `native:hf:ORG/NAME` or `native:PLACE`, in rounds of text and image.
 
     UsageError for other weights than pretrained ones.
@@ -194,10 +198,11 @@ def _resolve_declared(name: str, models: Models) -> System:
     }
     settings = part_settings(parts, models.of(name), f"models.{name}")
     rounds = settings["compose"]
-    return System(
+    render = settings["render"].spec(f"{name}-render", "pretrained", models.gpu_gib)
+    return NativeSystem(
         name=name,
         draft=_stage(settings["draft"], f"{name}-draft", "pretrained", models.gpu_gib),
-        render=settings["render"].spec(f"{name}-render", "pretrained", models.gpu_gib),
+        rendering=Rendering(render=render),
         compose=partial(compose, rounds),
         rounds=rounds.rounds,
     )
@@ -218,7 +223,9 @@ def _native(parts: SystemName, models: Models) -> System:
     if rule_name is None:
         return own
     name = f"{model}@{rule_name}"
-    if named and own.condition is None:
+    drawing = own.rendering
+    assert drawing is not None
+    if named and drawing.condition is None:
         raise UsageError(
             f"system {name!r}: {model!r} places its images itself; it takes no protocol"
         )
@@ -232,14 +239,11 @@ def _native(parts: SystemName, models: Models) -> System:
             f"system {name!r}: the protocol {rule_name!r} takes an LVLM and a T2I model; "
             f"{model!r} takes mmie, outline, text or {T2I_ALONE}"
         )
-    rule = replace(protocol(rule_name, models.max_images), name=name)
     if rule_name == "text":
-        assert own.draft is not None
         return text_alone(name, own.draft, model)
-    rule = replace(rule, condition=own.condition, render=own.render)
     if rule_name == T2I_ALONE:
-        return replace(rule, t2i=name)
-    return replace(rule, draft=own.draft)
+        return TextToImageAlone(name=name, rendering=drawing, t2i=name)
+    return protocol(rule_name, models.max_images).system(name, own.draft, drawing)
 
 
 def _resolve_interleaved(name: str, parts: SystemName, models: Models) -> System:
@@ -251,48 +255,46 @@ def _resolve_interleaved(name: str, parts: SystemName, models: Models) -> System
         )
     settings = _settings(name, Named.SERVED)
     draft = _spec(name, settings, models)
-    return System(name=name, draft=draft, max_images=0, tells_modality=True)
+    return NativeSystem(name=name, draft=draft, max_images=0, tells_modality=True)
 
 
 def _resolve_composed(name: str, parts: SystemName, models: Models) -> System:
     lvlm = parts.lvlm
     t2i = parts.t2i
     label = parts.protocol or "mmie"
-    rule = protocol(label.partition("=")[0], models.max_images)
-    if rule.name in (T2I_ALONE, EDIT_ALONE) and t2i is not None:
-        raise UsageError(
-            f"system {name!r}: protocol {rule.name!r} is of a text-to-image model "
-            f"alone; write '{t2i}@{rule.name}'"
-        )
-    if rule.name == EDIT_ALONE:
-        render, prior, images = _seeing(lvlm, EDIT_ALONE, models)
-        system = replace(rule, name=name, t2i=lvlm, input_images=images)
-        return _with_drawing(system, render, prior)
-    if rule.name == T2I_ALONE:
-        return _with_drawing(replace(rule, name=name, t2i=lvlm), *t2i_stages(lvlm, models))
-    if rule.name == "text" and t2i is not None:
+    rule_name = label.partition("=")[0]
+    if rule_name in (T2I_ALONE, EDIT_ALONE):
+        if t2i is not None:
+            raise UsageError(
+                f"system {name!r}: protocol {rule_name!r} is of a text-to-image model "
+                f"alone; write '{t2i}@{rule_name}'"
+            )
+        drawing = _drawing(lvlm, rule_name, models)
+        return TextToImageAlone(name=name, rendering=drawing, t2i=lvlm)
+    rule = protocol(rule_name, models.max_images)
+    if rule_name == "text" and t2i is not None:
         t2i_settings(t2i)
     draft = lvlm_spec(lvlm, models)
-    if rule.name == "text":
+    if rule_name == "text":
         return text_alone(name, draft, lvlm)
     if t2i is None:
-        example = "flux2-klein" if rule.name == EDITING else "sdxl-turbo"
+        example = "flux2-klein" if rule_name == EDITING else "sdxl-turbo"
         raise UsageError(
-            f"system {name!r}: protocol {rule.name!r} draws images; name a text-to-image "
+            f"system {name!r}: protocol {rule_name!r} draws images; name a text-to-image "
             f"model, as in '{lvlm}+{example}@{label}'"
         )
     _refuse_unknown_protocol(t2i, models)
-    tail = "" if rule.name == "mmie" else f"@{label}"
+    tail = "" if rule_name == "mmie" else f"@{label}"
     pair = f"{lvlm}+{t2i}{tail}"
-    row = f"{lvlm}{tail}"
-    system = replace(rule, name=pair, draft=draft, lvlm=row, t2i=t2i)
-    if rule.name == EDITING:
-        render, prior, images = _seeing(t2i, EDITING, models)
-        return _with_drawing(replace(system, input_images=images), render, prior)
-    system = _with_drawing(system, *t2i_stages(t2i, models))
-    if rule.name == CRITIC:
-        return _with_critic(system, parts.critic or lvlm, models)
-    return system
+    drawing = _drawing(t2i, rule_name, models)
+    if rule_name == CRITIC:
+        if not drawing.render.seeded:
+            raise UsageError(
+                f"system {pair!r}: {t2i!r} reads no seed, so that it would draw the same "
+                "image again"
+            )
+        drawing = replace(drawing, critic=_critic(parts.critic or lvlm, models))
+    return rule.system(pair, draft, drawing, lvlm=f"{lvlm}{tail}", t2i=t2i)
 
 
 def planned_stages(name: str, models: Models) -> tuple[StageSpec, ...]:
@@ -300,9 +302,9 @@ def planned_stages(name: str, models: Models) -> tuple[StageSpec, ...]:
     parts = parts_of(name)
     settings = _planner_settings(parts.lvlm, models)
     drawing = _drawing_in_turn(_t2i_of_planner(name, parts), settings, models)
-    asked = [chat_spec(model, models) for model in (settings.planner, settings.critic)]
-    stages = (asked[0], drawing.prior, drawing.render, asked[1])
-    return tuple(stage for stage in stages if stage is not None)
+    planner = chat_spec(settings.planner, models)
+    critic = chat_spec(settings.critic, models)
+    return (planner, *drawing.roles.values(), critic)
 
 
 def _resolve_planned(name: str, parts: SystemName, models: Models) -> System:
@@ -334,20 +336,15 @@ def _resolve_planned(name: str, parts: SystemName, models: Models) -> System:
         official=official,
     )
     drawing = _drawing_in_turn(t2i, settings, models)
-    system = System(
+    return PlannedSystem(
         name=name,
         draft=draft,
-        critic=critic,
-        review=review,
         planner=planner,
-        variant="plain",
+        rendering=replace(drawing, critic=Critic(critic, review)),
         max_images=settings.max_steps,
-        input_images=drawing.input_images,
-        in_turn=True,
         lvlm=parts.lvlm,
         t2i=t2i,
     )
-    return _with_drawing(system, drawing.render, drawing.prior)
 
 
 def _t2i_of_planner(name: str, parts: SystemName) -> str:
@@ -382,71 +379,70 @@ def _wording(name: str, settings: ThinkerSettings, models: Models) -> ThinkerWor
     return OWN_WORDING
 
 
-class _DrawingInTurn(NamedTuple):
-    """The stages of a T2I model whose images are drawn one after another."""
-
-    render: StageSpec
-    prior: StageSpec | None
-    input_images: int
-    """From how many images each is drawn: none where the model draws from text alone."""
-
-
-def _drawing_in_turn(t2i: str, settings: ThinkerSettings, models: Models) -> _DrawingInTurn:
+def _drawing_in_turn(t2i: str, settings: ThinkerSettings, models: Models) -> Rendering:
     """Return how a T2I model draws step after step; UsageError for an unknown one.
 
-    Also in official mode for one that draws from text alone. A server is given images in
-    official mode, or where `input_images` is set.
+    From the images before where it can, else from text alone; UsageError for such a model
+    in official mode. A server is given images in official mode, or where `input_images`
+    is set.
     """
     _refuse_unknown_protocol(t2i, models)
     served = isinstance(t2i_settings(t2i), ImagesSettings)
     if served and settings.mode != "official" and "input_images" not in models.of(t2i):
         # Whether a server edits is known only once it has been asked.
-        return _DrawingInTurn(*t2i_stages(t2i, models), 0)
+        return replace(_drawing_from_text(t2i, models), in_turn=True)
     try:
-        return _DrawingInTurn(*_seeing(t2i, EDITING, models))
+        drawing = _drawing_from_images(t2i, EDITING, models)
     except _BlindModelError:
         if settings.mode == "official":
             raise
-    return _DrawingInTurn(*t2i_stages(t2i, models), 0)
+        drawing = _drawing_from_text(t2i, models)
+    return replace(drawing, in_turn=True)
 
 
 class _BlindModelError(UsageError):
     """A T2I model draws from text alone."""
 
 
-def _with_drawing(system: System, render: StageSpec, prior: StageSpec | None) -> System:
-    kept = prior is not None
-    return replace(system, render=render, condition=prior, keeps_prompt=kept)
+def _drawing(t2i: str, rule: str, models: Models) -> Rendering:
+    """Return how a T2I model draws under a protocol."""
+    if rule in (EDITING, EDIT_ALONE):
+        return _drawing_from_images(t2i, rule, models)
+    return _drawing_from_text(t2i, models)
 
 
-def _with_critic(system: System, critic: str, models: Models) -> System:
-    if system.render is None or not system.render.seeded:
-        raise UsageError(
-            f"system {system.name!r}: {system.t2i!r} reads no seed, so that it would draw "
-            "the same image again"
-        )
+def _drawing_from_text(t2i: str, models: Models) -> Rendering:
+    """Return how a T2I model draws each image from its prompt alone."""
+    render, prior = t2i_stages(t2i, models)
+    return Rendering(render=render, condition=prior, keeps_prompt=prior is not None)
+
+
+def _critic(critic: str, models: Models) -> Critic:
+    """Return the critic of the protocol `critic`."""
     settings = models.critic
     stage = chat_spec(critic, models)
     manner = settings.verdict or ("probability" if _tells_probabilities(stage) else "reply")
     if manner == "probability":
         stage = answers_spec(critic, models)
-    return replace(system, critic=stage, review=CriticReview(settings, manner))
+    return Critic(stage, CriticReview(settings, manner))
 
 
-def _seeing(t2i: str, rule: str, models: Models) -> tuple[StageSpec, StageSpec | None, int]:
-    """Return the stages of a T2I model, and from how many images `rule` has it draw.
+def _drawing_from_images(t2i: str, rule: str, models: Models) -> Rendering:
+    """Return how a T2I model draws each image from its prompt and the last images too.
 
-    UsageError for one that draws from text alone, where that is known before it is loaded.
+    UsageError, which names the `rule`, for a model that draws from text alone, where that
+    is known before it is loaded.
     """
     settings = t2i_settings(t2i)
     own = models.of(t2i)
     if settings is None:
-        return *t2i_stages(t2i, models), 1
+        return replace(_drawing_from_text(t2i, models), input_images=1)
     if isinstance(settings, ImagesSettings):
         settings = with_overrides(settings, own, f"models.{t2i}")
         if reason := settings.reason_not_to_edit:
             raise UsageError(f"{t2i!r}: {reason}")
-        return *t2i_stages(t2i, models), settings.input_images or 1
+        images = settings.input_images or 1
+        return replace(_drawing_from_text(t2i, models), input_images=images)
     if not isinstance(settings, TextToImageSettings) or own.get("engine"):
         raise _BlindModelError(
             f"{t2i!r} is run by an engine, which plait gives no images; {rule!r} draws "
@@ -460,13 +456,14 @@ def _seeing(t2i: str, rule: str, models: Models) -> tuple[StageSpec, StageSpec |
         blind = unseen(str(kind), 1) is not None
         raise (_BlindModelError if blind else UsageError)(f"{t2i!r}: {reason}")
     models = replace(models, overrides={**models.overrides, t2i: own})
-    return *t2i_stages(t2i, models), images
+    return replace(_drawing_from_text(t2i, models), input_images=images)
 
 
 def _refuse_unknown_protocol(name: str, models: Models) -> None:
     """UsageError for `MODEL@X` with a model that is known and a protocol that is not."""
     model, at, rule = name.partition("@")
-    if at and (model in by_name(Named.T2I) or model in by_name(Named.LVLM)):
+    named = model in by_name(Named.T2I) or model in by_name(Named.LVLM)
+    if at and named and rule not in PROTOCOLS:
         protocol(rule, models.max_images)
 
 

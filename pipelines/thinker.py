@@ -203,7 +203,7 @@ class ThinkerPlanner:
         return (Turn("user", join_texts((Text(head), *plain, Text(tail)))),)
 
     def read(
-        self, replies: Sequence[Outcome[Draft]], sample: Query
+        self, replies: Sequence[Outcome[Draft]], query: Query
     ) -> Outcome[Draft] | None:
         """Return the plan in the last of all replies so far; None to ask once more.
 
@@ -228,7 +228,7 @@ class ThinkerPlanner:
         for step in steps:
             if step.text:
                 segments.append(Text(step.text))
-            if step.prompt is not None and sample.wants_images:
+            if step.prompt is not None and query.wants_images:
                 segments.append(ImageRequest(prompt=step.prompt))
         return Result(Draft(tuple(segments) or (Text(""),)))
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from plait.benchmarks.protocols.pinned import PinnedProtocol, pinned, protocols
 from plait.generators.base import StageSpec
-from plait.generators.system import System
+from plait.generators.system import DescribedSystem
 
 _PUBLISHED = "pretrained"
 _DEFAULT = "the default"
@@ -52,7 +52,9 @@ class PinnedRunFacts:
             yield f"repeats {self.repeats} instead of {repeats}"
 
 
-def differences_of_system(protocol: PinnedProtocol, system: System) -> Iterator[str]:
+def differences_of_system(
+    protocol: PinnedProtocol, system: DescribedSystem
+) -> Iterator[str]:
     """Say which weights and settings of a system differ from those of a protocol."""
     yield from _other_weights(system.stages)
     for model, table in protocol.models.items():

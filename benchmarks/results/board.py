@@ -36,7 +36,7 @@ from plait.generators.base import (
 )
 from plait.generators.document import Score
 from plait.generators.mini.table import ABOUT, ABOUT_JUDGE
-from plait.generators.system import System
+from plait.generators.system import DescribedSystem
 from plait.scorers.base import Scorer
 from plait.scorers.parts import PartKind
 from plait.scorers.statistics.estimate import Estimate, Floats
@@ -167,7 +167,7 @@ class Board:
 
     table: pa.Table
     """With the columns of `SCHEMA`."""
-    systems: Sequence[System]
+    systems: Sequence[DescribedSystem]
     scorers: Sequence[Scorer]
     categories: Mapping[str, int]
     """Published queries per category, the weights of `avg_fixed`; may be empty."""
@@ -222,7 +222,7 @@ class Board:
     def about_replies(self) -> list[str]:
         """How many answers and judgements hold a reply that was cut; a line at most."""
         counts = []
-        parts: list[System | Scorer] = [*self.systems, *self.scorers]
+        parts: list[DescribedSystem | Scorer] = [*self.systems, *self.scorers]
         for part in parts:
             if self.cut.get(part.name):
                 counts.append(f"{part.name} {self.cut[part.name]:,}")
@@ -444,7 +444,7 @@ class Board:
     def _of_weights(self, kind: str) -> list[str]:
         """Return the systems and scorers that have a stage with weights of a kind."""
         names = []
-        parts: list[System | Scorer] = [*self.systems, *self.scorers]
+        parts: list[DescribedSystem | Scorer] = [*self.systems, *self.scorers]
         for part in parts:
             if any(stage.weights == kind for stage in part.stages):
                 names.append(part.name)
@@ -531,7 +531,7 @@ class Board:
         return " ".join(parts)
 
 
-def weights_of(system: System) -> str | None:
+def weights_of(system: DescribedSystem) -> str | None:
     """Return the weights a system ran on; None where it has none (endpoints)."""
     kinds = {str(s.weights) for s in system.stages if s.weights is not None}
     return "mixed" if len(kinds) > 1 else next(iter(kinds), None)

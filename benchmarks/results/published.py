@@ -20,7 +20,7 @@ from plait.benchmarks.results.board import MINI, Board
 from plait.benchmarks.results.numbers import NumberForm, estimate_of
 from plait.benchmarks.results.table import ResultTable, TableCell, TableColumn
 from plait.generators.base import RANDOM
-from plait.generators.system import System
+from plait.generators.system import DescribedSystem
 from plait.scorers.base import Scorer, bounds
 from plait.scorers.statistics.estimate import Estimate
 
@@ -124,7 +124,7 @@ def comparisons_of(
 def _comparison(
     board: Board,
     protocol: PinnedProtocol,
-    system: System,
+    system: DescribedSystem,
     figure: PublishedFigure,
     row: Mapping[str, Any],
 ) -> PublishedComparison:
@@ -169,7 +169,7 @@ def _comparison(
 def _bar(
     board: Board,
     protocol: PinnedProtocol,
-    system: System,
+    system: DescribedSystem,
     scorer: Scorer | None,
     named: str,
 ) -> str:

@@ -87,7 +87,7 @@ def citations_of(results: RunResults) -> list[Citation]:
 def _citations(results: RunResults) -> Iterator[Citation]:
     yield _of_data(results)
     for system in results.systems:
-        if system.draft is None and system.render is None and system.name != "gt":
+        if not system.stages and system.name != "gt":
             yield Citation("answers", system.name, reason="they were made elsewhere")
             continue
         parts = parts_of(_name_without_settings(results, system.name))

@@ -73,11 +73,12 @@ from plait.generators.custom import custom_spec
 from plait.generators.document import Malformed, Query
 from plait.generators.errors import PlaitWarning, UsageError
 from plait.generators.extras import Extra, extra_problem
+from plait.generators.given import GivenAnswers, GroundTruth
 from plait.generators.keys import digest
 from plait.generators.mini.table import ABOUT
 from plait.generators.names import unknown, with_overrides
 from plait.generators.secrets import key_trouble
-from plait.generators.system import System, with_stages
+from plait.generators.system import System
 from plait.pipelines.presets import facts_of
 from plait.pipelines.systems import (
     Models,
@@ -260,7 +261,8 @@ class Experiment:
         all_given = self.config.data.startswith(OFFICIAL) and not self.config.answers
         held = {}
         for system in self.systems:
-            if system.answers is not None and (all_given or is_published(system.name)):
+            is_held = all_given or is_published(system.name)
+            if isinstance(system, GivenAnswers) and is_held:
                 held[system.name] = system.answers
         return held
 
@@ -531,7 +533,7 @@ class NameResolver:
 
     def __init__(self, task: TaskSet) -> None:
         self._task = task
-        self._resolutions: dict[tuple[type, str], list[_Resolution]] = defaultdict(list)
+        self._resolutions: dict[tuple[str, str], list[_Resolution]] = defaultdict(list)
 
     def resolve(
         self, config: RunConfig, given: Sequence[System], identities: Mapping[str, str]
@@ -550,7 +552,7 @@ class NameResolver:
         scorers = []
         with pinning(identities) as pins:
 
-            def once(kind: type[P], name: str, make: Callable[[], P]) -> P:
+            def once(kind: str, name: str, make: Callable[[], P]) -> P:
                 for before in self._resolutions[kind, name]:
                     same_weights = before.weights.items() <= pins.known.items()
                     if before.settings == settings and same_weights:
@@ -564,10 +566,10 @@ class NameResolver:
 
             for name in system_names:
                 make_system = partial(_system_of, name, config, self._task, models)
-                systems.append(once(System, name, make_system))
+                systems.append(once("system", name, make_system))
             for name in scorer_names:
                 make_scorer = partial(scorer_of, name, config, models)
-                scorers.append(once(Scorer, name, make_scorer))
+                scorers.append(once("scorer", name, make_scorer))
         both = system_names.keys() & {system.name for system in given}
         if both:
             raise UsageError(
@@ -599,7 +601,7 @@ def _baselines(
         if is_published(name):
             found[name] = system_of_writer(name, task)
         elif name == TRUTH:
-            found[name] = System(name=TRUTH, draft=None)
+            found[name] = GroundTruth(name=TRUTH)
         elif is_control(name):
             found[name] = control(name, task.samples, seed)
         else:
@@ -614,7 +616,7 @@ def _system_of(name: str, config: RunConfig, task: TaskSet, models: Models) -> S
     if name not in config.variants:
         return system
     # No cell of a matrix of pairings, where its system stands.
-    return replace(system, name=name, lvlm=None)
+    return system.as_variant(name)
 
 
 def with_variant(name: str, config: RunConfig, models: Models) -> tuple[str, Models]:
@@ -837,7 +839,7 @@ def _as_recorded(
             # CLIPScore and consistency were one record a document in earlier versions;
             # today they embed texts and images. That record is the score.
             scorers.append(replace(scorer, stage=whole))
-    systems = [with_stages(system, as_recorded) for system in experiment.systems]
+    systems = [system.with_stages(as_recorded) for system in experiment.systems]
     return replace(experiment, systems=tuple(systems), scorers=tuple(scorers))
 
 

@@ -147,7 +147,10 @@ def _write_parquet(rows: list[dict[str, Any]], out: Path) -> int:
 
 def _rows(run: RunData, answers: Sequence[QueryAnswer]) -> Iterator[dict[str, Any]]:
     seed = run.about.seed
-    seeded = {s.name for s in run.results.systems if s.draft and s.draft.seeded}
+    seeded = set()
+    for system in run.results.systems:
+        if "draft" in system.roles and system.roles["draft"].seeded:
+            seeded.add(system.name)
     for sample, document, answer in _documents(answers):
         own_seed = None
         if answer.system in seeded:

@@ -225,10 +225,9 @@ def _other_models(
         there = _by_name(former.systems).get(name, joint)
         here = _by_name(requested.systems).get(name, joint)
         yield from _other_stages(name, there, here)
-        if (there.planner, there.max_images) != (here.planner, here.max_images):
-            yield f"{name} would plan its answers differently than in the run"
-        if there.planner is not None and there.review != here.review:
-            yield f"{name} would have images drawn again differently than in the run"
+        for what, decided in there.beside_stages.items():
+            if here.beside_stages.get(what) != decided:
+                yield f"{name} would {what} differently than in the run"
     for name, scorer in _by_name(union.scorers).items():
         before = _by_name(former.scorers).get(name, scorer)
         current = _by_name(requested.scorers).get(name, scorer)

@@ -55,7 +55,7 @@ from plait.benchmarks.serving.scoring import (
 )
 from plait.benchmarks.tasks.published import as_asked
 from plait.generators.base import OutcomeName
-from plait.generators.system import Repetition, continuation
+from plait.generators.system import Repetition
 
 _SHOWN_ERRORS = 3
 _LONGEST_SHOWN = 40
@@ -106,7 +106,7 @@ async def chat(body: ChatRequest, engine: Engine) -> Response:
     limit = token_limit(body, first.settings, engine.takes_max_tokens(first))
     seed = secrets.randbelow(2**31) if body.seed is None else body.seed
     repetition = Repetition(as_asked, seed, max_tokens=limit)
-    made = await engine.answer(continuation(system, sample, repetition))
+    made = await engine.answer(system.reply(sample, repetition))
     reply = ChatReply(model=engine.model, made=made, seed=seed, format=body.picture_format)
     if body.stream:
         usage = body.stream_options is not None and body.stream_options.include_usage

@@ -56,7 +56,7 @@ def _refusal(wanted: Sequence[str], model: ServedModel) -> str:
             "where the model has it"
         )
     if "image" in wanted:
-        draws = model.system is not None and model.system.max_images
+        draws = model.system is not None and model.system.limits.images
         return "" if draws else f"{model.name} writes text only"
     if model.may_leave_images_out:
         return ""

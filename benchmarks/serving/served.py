@@ -106,27 +106,27 @@ def resolve_served(name: str, models: Models) -> ServedModel:
         spec = custom_spec(name, models.weights, models.of(name), kinds)
         if spec.kind is Kind.RENDER:
             return own(t2i=spec, t2i_name=name)
-        system = custom_system(name, models.weights, models.of(name))
-        return own(system=system, may_leave_images_out=False)
+        own_system = custom_system(name, models.weights, models.of(name))
+        return own(system=own_system, may_leave_images_out=False)
     if is_t2i(name):
         return own(t2i=t2i_spec(name, models), t2i_name=name)
     if is_lvlm(name):
         return own(system=text_alone(name, lvlm_spec(name, models), name))
     system = resolve(name, models)
-    # A text-to-image model of two stages draws for the system alone.
-    single = system.render is not None and system.condition is None
-    if system.draft is None and single:
-        return own(t2i=system.render, t2i_name=system.t2i or "")
-    if system.is_given:
+    if not system.stages:
         raise UsageError(
             f"system {name!r} cannot be served: its answers come from a task set"
         )
-    t2i = parts_of(name).t2i if single else None
+    # A text-to-image model of two stages draws for the system alone.
+    render = None if "condition" in system.roles else system.roles.get("render")
+    if render is not None and "draft" not in system.roles:
+        return own(t2i=render, t2i_name=system.t2i or "")
+    t2i = parts_of(name).t2i if render is not None else None
     return own(
         system=system,
-        t2i=system.render if t2i else None,
+        t2i=render if t2i else None,
         t2i_name=t2i or "",
-        may_leave_images_out=system.lvlm is not None or system.tells_modality,
+        may_leave_images_out=system.may_leave_images_out,
     )
 
 

@@ -13,7 +13,8 @@ from plait.generators.base import Job, StageInput, StageSpec
 from plait.generators.document import Document, ImageRequest, Query, Text, with_blobs
 from plait.generators.errors import UsageError
 from plait.generators.names import unknown
-from plait.generators.system import Repetition, System, answer
+from plait.generators.system import Repetition, System
+from plait.generators.writing import NativeSystem
 from plait.pipelines.systems import (
     Models,
     answers_spec,
@@ -45,15 +46,15 @@ def of_system(name: str, part: str, models: Models, queries: int) -> Workload:
         spec = t2i_spec(name, models)
         return spec, [_image_request(sample, i) for i, sample in enumerate(samples)]
     if is_lvlm(name):
-        system = System(name=name, draft=lvlm_spec(name, models))
+        system: System = NativeSystem(name=name, draft=lvlm_spec(name, models))
     else:
         system = resolve(name, models)
-    measured: StageSpec | None = getattr(system, part)
-    if measured is None:
-        has = [p for p in PARTS if getattr(system, p) is not None]
-        raise unknown(f"part of system {name!r}", part, has)
-    prompt = load("sample").prompt
-    return _reach(measured, [answer(system, s, Repetition(prompt)) for s in samples])
+    parts: dict[str, StageSpec] = {p: s for p, s in system.roles.items() if p in PARTS}
+    if part not in parts:
+        raise unknown(f"part of system {name!r}", part, parts)
+    repetition = Repetition(load("sample").prompt)
+    walks = [system.answer(sample, repetition) for sample in samples]
+    return _reach(parts[part], walks)
 
 
 def of_scorer(

@@ -71,10 +71,11 @@ from plait.generators.catalogue import Named, by_name, is_custom
 from plait.generators.checkpoints import pinning
 from plait.generators.document import Document, Query, key_of
 from plait.generators.errors import UsageError, WriteError
+from plait.generators.given import AnswersAtHand, GroundTruth
 from plait.generators.keys import digest
 from plait.generators.names import unknown
 from plait.generators.settings import StageSettings
-from plait.generators.system import System
+from plait.generators.system import DescribedSystem
 from plait.pipelines.systems import Models, chat_spec
 from plait.scorers.judging.resolve import PREFIX as JUDGE
 from plait.scorers.judging.resolve import refuse_mini_lvlm, resolve_judge
@@ -128,7 +129,7 @@ class PreparedComparison:
     config: RunConfig
     protocol: Pairwise
     chat: StageSpec
-    systems: Mapping[str, System]
+    systems: Mapping[str, DescribedSystem]
     matchups: Sequence[Matchup]
     identities: Mapping[str, str]
     missing_weights: tuple[str, ...] = ()
@@ -458,7 +459,7 @@ def _former_identities(place: AnyPath) -> Mapping[str, str]:
 
 def _systems(
     results: RunResults, config: RunConfig, options: CompareOptions
-) -> dict[str, System]:
+) -> dict[str, DescribedSystem]:
     """Return the systems to compare, by name, with the baseline.
 
     UsageError for unknown names, and when there are fewer than two.
@@ -467,7 +468,7 @@ def _systems(
     names = list(options.systems) or [*own]
     if options.baseline is not None and options.baseline not in names:
         names.insert(0, options.baseline)
-    own.setdefault(TRUTH, System(name=TRUTH, draft=None))
+    own.setdefault(TRUTH, GroundTruth(name=TRUTH))
     systems = {}
     for name in names:
         if name not in own and not is_published(name):
@@ -563,7 +564,9 @@ def wording_digest(protocol: Pairwise) -> str:
 
 
 def matchups(
-    results: RunResults, systems: Mapping[str, System], pairs: Sequence[tuple[str, str]]
+    results: RunResults,
+    systems: Mapping[str, DescribedSystem],
+    pairs: Sequence[tuple[str, str]],
 ) -> Iterator[Matchup]:
     """Yield every pair on every query and repeat of a run, with their answers."""
     queries = results.queries.values()
@@ -572,7 +575,10 @@ def matchups(
     for e in results.evaluations(systems=of_run):
         documents[e.repeat, key_of(e.sample), e.system] = e.document
     # Truth and published answers come with the data: their walks end without any stage.
-    given = {name: system for name, system in systems.items() if name not in of_run}
+    given: dict[str, AnswersAtHand] = {}
+    for name, system in systems.items():
+        if isinstance(system, AnswersAtHand) and name not in of_run:
+            given[name] = system
     plan = Plan(systems=(), samples=(), scorers=(), prompt=as_asked)
     for repeat in range(results.about.repeats):
         for query in queries:

@@ -37,7 +37,7 @@ from plait.generators.errors import UsageError
 from plait.generators.extras import is_installed
 from plait.generators.images import ImageError, decode
 from plait.generators.names import unknown
-from plait.generators.system import System
+from plait.generators.system import DescribedSystem
 
 Answer = Outcome[Document] | None
 _AT_ONCE = 512
@@ -67,7 +67,7 @@ class FinishedRun:
         return self.results.board
 
     @cached_property
-    def systems(self) -> dict[str, System]:
+    def systems(self) -> dict[str, DescribedSystem]:
         """The systems by name."""
         return {system.name: system for system in self.results.systems}
 
@@ -234,9 +234,10 @@ def compare_answers(
     total = len(paired.systems) * len(asked)
     found = []
     for number, names in enumerate(paired.systems):
+        first, second = one.systems[names[0]], other.systems[names[1]]
         ours = one.answers(names[0], keys, repeats)
         theirs = other.answers(names[1], keys, repeats)
-        split = splitter_of((one.systems[names[0]].draft, other.systems[names[1]].draft))
+        split = splitter_of((first.roles.get("draft"), second.roles.get("draft")))
         compared = []
         for (repeat, key), mine, yours in zip(asked, ours, theirs, strict=True):
             compared.append(answer_pair(key, repeat, (mine, yours), split, further))

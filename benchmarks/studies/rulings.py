@@ -10,14 +10,14 @@ from plait.benchmarks.results.files.writing import job_row
 from plait.cluster.store import Store
 from plait.generators.base import Failure, Outcome, Result, outcome_name
 from plait.generators.document import Document
-from plait.generators.system import System
+from plait.generators.system import DescribedSystem
 from plait.pipelines.systems import parts_of
 from plait.scorers.features import words
 from plait.scorers.pairwise.games import Judgement, Verdict
 from plait.scorers.pairwise.matchup import Matchup
 
 
-def lvlm_of(system: System) -> str:
+def lvlm_of(system: DescribedSystem) -> str:
     """Return the model that writes a system's text."""
     return parts_of(system.lvlm or system.name).lvlm
 

@@ -118,7 +118,7 @@ def design_of(
             settings = merge(config.models, {model: dict(levels[0].settings)})
             config = config.model_copy(update={"models": settings})
     system = _resolve(name, config)
-    if system.render is None:
+    if "render" not in system.roles:
         raise UsageError(f"system {name!r} draws nothing that could be varied")
     own = _settings_of(system)
     reference: dict[str, str] = {}
@@ -179,10 +179,9 @@ def _resolve(name: str, config: RunConfig) -> System:
 def _settings_of(system: System) -> dict[str, Any]:
     """Return the settings of the stages that draw, as they are with the run's weights."""
     settings: dict[str, Any] = {}
-    for stage in (system.render, system.condition):
-        if stage is not None:
-            known = {k: v for k, v in stage.settings.items() if v is not None}
-            settings = {**known, **settings}
+    for role in ("condition", "render"):  # of both, the one that draws decides
+        if (stage := system.roles.get(role)) is not None:
+            settings |= {k: v for k, v in stage.settings.items() if v is not None}
     return settings
 
 

@@ -33,8 +33,8 @@ from plait.generators.base import Failure, import_target
 from plait.generators.buckets import AnyPath, any_path
 from plait.generators.document import Document
 from plait.generators.errors import MissingInput, UsageError
+from plait.generators.given import GivenAnswers
 from plait.generators.keys import digest
-from plait.generators.system import System
 
 _MOST_NAMED = 3
 _UEVAL_KEYS = (
@@ -307,13 +307,13 @@ def systems_of_answers(
     places: Mapping[str, str],
     cache: Path | None = None,
     reading: DataReading = AS_NAMED,
-) -> tuple[TaskSet, tuple[System, ...]]:
+) -> tuple[TaskSet, tuple[GivenAnswers, ...]]:
     """Return the systems whose answers to `task` lie at `places`, by name.
 
     The task set's `about` tells of each what was found: its format and the evidence, a
     digest of the answers, and which answers and queries have no counterpart.
     """
-    systems: list[System] = []
+    systems: list[GivenAnswers] = []
     told: dict[str, Any] = {}
     ids = dict.fromkeys(sample.id for sample in task.samples)
     for label, text in places.items():
@@ -325,7 +325,7 @@ def systems_of_answers(
             name = label if len(answers) == 1 else f"{label}/{its_own}"
             lost = failure_of_lost_answers(by_id, place.path.name)
             given = {**dict.fromkeys(ids, lost), **by_id} if lost else by_id
-            systems.append(System(name=name, draft=None, answers=given))
+            systems.append(GivenAnswers(name=name, answers=given))
             counts[name] = _count(given, ids)
         about = {"place": text, "format": here.name, "evidence": here.evidence}
         about["digest"] = digest({n: _content(by_id) for n, by_id in answers.items()})

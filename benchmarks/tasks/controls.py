@@ -30,8 +30,8 @@ from operator import itemgetter
 
 from plait.generators.base import Skip
 from plait.generators.document import Document, Image, Malformed, Query, Text
+from plait.generators.given import GivenAnswers
 from plait.generators.names import unknown
-from plait.generators.system import System
 
 TRUTH = "gt"
 PREFIX = f"{TRUTH}:"
@@ -181,7 +181,7 @@ def is_control(name: str) -> bool:
     return name.startswith(PREFIX)
 
 
-def control(name: str, queries: Sequence[Query | Malformed], seed: int) -> System:
+def control(name: str, queries: Sequence[Query | Malformed], seed: int) -> GivenAnswers:
     """The system `name` over all queries of a task set; UsageError names the valid ones."""
     if name not in CONTROLS:
         raise unknown("control", name, CONTROLS)
@@ -192,4 +192,4 @@ def control(name: str, queries: Sequence[Query | Malformed], seed: int) -> Syste
     answers = {
         q.id: no_truth if q.reference is None else make(q, q.reference, pool) for q in known
     }
-    return System(name=name, draft=None, answers=answers)
+    return GivenAnswers(name=name, answers=answers)

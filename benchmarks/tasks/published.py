@@ -37,9 +37,10 @@ from plait.generators.document import (
     replace_parts,
 )
 from plait.generators.former import former_names
+from plait.generators.given import GivenAnswers
 from plait.generators.names import unknown
 from plait.generators.spool import Spool
-from plait.generators.system import Prompter, System, Variant
+from plait.generators.system import Prompter, Variant
 from plait.generators.unicode import trouble
 
 V = TypeVar("V")
@@ -407,12 +408,12 @@ def is_published(name: str) -> bool:
     return name.startswith(PREFIX)
 
 
-def system_of_writer(name: str, task: TaskSet) -> System:
+def system_of_writer(name: str, task: TaskSet) -> GivenAnswers:
     """Return the system `published:WRITER`; UsageError names the valid ones."""
     valid = {f"{PREFIX}{writer}": answers for writer, answers in task.answers.items()}
     if name not in valid:
         raise unknown(f"published answers of {task.name}", name, valid)
-    return System(name=name, draft=None, answers=valid[name], lvlm=name[len(PREFIX) :])
+    return GivenAnswers(name=name, answers=valid[name], lvlm=name[len(PREFIX) :])
 
 
 __getattr__ = former_names(__name__, {"gathered": "gather"})

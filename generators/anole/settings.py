@@ -16,7 +16,6 @@ from plait.generators.base import Kind, Weights
 from plait.generators.diffusion.flops import DECODER_FLOPS_PER_PIXEL
 from plait.generators.natives import assemble
 from plait.generators.settings import ModelSettings, unkeyed
-from plait.generators.system import System
 from plait.generators.work import (
     DRAWN_S,
     PROMPT_TOKENS,
@@ -25,6 +24,7 @@ from plait.generators.work import (
     answer_tokens,
     usage_of_drawing,
 )
+from plait.generators.writing import NativeSystem
 
 PUBLISHED = "leloy/Anole-7b-v0.1-hf"
 _IMAGE_TOKENS = 1024
@@ -111,7 +111,7 @@ class AnoleRenderSettings(ModelSettings):
         )
 
 
-def anole(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> System:
+def anole(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> NativeSystem:
     """Return the system draft -> render; UsageError for overrides that no stage takes."""
     stages = {"draft": AnoleDraftSettings(), "render": AnoleRenderSettings()}
     return assemble("anole", stages, weights, overrides, gpu_gib, most_images="max_images")

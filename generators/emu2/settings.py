@@ -24,8 +24,8 @@ from plait.generators.errors import UsageError
 from plait.generators.natives import assemble
 from plait.generators.rounds import Continuation, ImagePrompt, Rounds
 from plait.generators.settings import ModelSettings, unkeyed
-from plait.generators.system import System
 from plait.generators.work import PROMPT_TOKENS, FigureRange, Work, answer_tokens
+from plait.generators.writing import NativeSystem
 
 CHAT = "BAAI/Emu2-Chat"
 GEN = "BAAI/Emu2-Gen"
@@ -198,7 +198,7 @@ class Emu2Composition(Rounds):
         return images[: self.context_images]
 
 
-def emu2(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> System:
+def emu2(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> NativeSystem:
     """Return the system draft -> condition -> render; UsageError for unknown overrides."""
     stages = {
         "draft": Emu2DraftSettings(),

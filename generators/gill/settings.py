@@ -16,9 +16,9 @@ from plait.generators.architectures import cache_gib
 from plait.generators.base import Kind, Weights
 from plait.generators.natives import assemble
 from plait.generators.settings import ModelSettings, unkeyed
-from plait.generators.system import System
 from plait.generators.vokens.settings import VokenRenderSettings, states_bytes
 from plait.generators.work import PROMPT_TOKENS, Work, answer_tokens
+from plait.generators.writing import NativeSystem
 
 PUBLISHED = "jykoh/gill"
 
@@ -122,7 +122,7 @@ class GillRenderSettings(VokenRenderSettings):
     params_b: float | None = unkeyed(1.42, gt=0)
 
 
-def gill(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> System:
+def gill(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> NativeSystem:
     """Return the system draft -> render; UsageError for unknown overrides."""
     stages = {"draft": GillDraftSettings(), "render": GillRenderSettings()}
     return assemble("gill", stages, weights, overrides, gpu_gib, most_images="max_num_rets")

@@ -20,7 +20,6 @@ from plait.generators.diffusion.flops import DECODER_FLOPS_PER_PIXEL
 from plait.generators.natives import assemble
 from plait.generators.rounds import Continuation, Rounds
 from plait.generators.settings import ModelSettings, unkeyed
-from plait.generators.system import System
 from plait.generators.work import (
     DRAWN_S,
     LONGEST_PROMPT,
@@ -30,6 +29,7 @@ from plait.generators.work import (
     answer_tokens,
     usage_of_drawing,
 )
+from plait.generators.writing import NativeSystem
 
 ARCHITECTURES: Mapping[str, str] = {
     "deepseek-community/Janus-Pro-1B": "janus-pro-1b",
@@ -165,13 +165,17 @@ class JanusRenderSettings(JanusSettings):
         )
 
 
-def janus_pro_1b(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> System:
+def janus_pro_1b(
+    weights: Weights, overrides: Mapping[str, Any], gpu_gib: float
+) -> NativeSystem:
     """Return Janus-Pro-1B; UsageError for overrides that no stage takes."""
     stages = _stages("deepseek-community/Janus-Pro-1B", 1.963, 1.485)
     return assemble("janus-pro-1b", stages, weights, overrides, gpu_gib)
 
 
-def janus_pro_7b(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> System:
+def janus_pro_7b(
+    weights: Weights, overrides: Mapping[str, Any], gpu_gib: float
+) -> NativeSystem:
     """Return Janus-Pro-7B; UsageError for overrides that no stage takes."""
     stages = _stages("deepseek-community/Janus-Pro-7B", 7.236, 6.592)
     return assemble("janus-pro-7b", stages, weights, overrides, gpu_gib)

@@ -17,9 +17,9 @@ from plait.generators.base import Kind, Weights
 from plait.generators.diffusion.designs import Architecture
 from plait.generators.natives import assemble
 from plait.generators.settings import ModelSettings, unkeyed
-from plait.generators.system import System
 from plait.generators.vokens.settings import VokenRenderSettings, states_bytes
 from plait.generators.work import PROMPT_TOKENS, Work, answer_tokens
+from plait.generators.writing import NativeSystem
 
 PUBLISHED = "KZ-ucsc/MiniGPT5"
 
@@ -176,7 +176,9 @@ class MiniGPT5RenderSettings(VokenRenderSettings):
     params_b: float | None = unkeyed(1.41, gt=0)
 
 
-def minigpt5(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> System:
+def minigpt5(
+    weights: Weights, overrides: Mapping[str, Any], gpu_gib: float
+) -> NativeSystem:
     """Return the system draft -> render; UsageError for unknown overrides."""
     stages = {"draft": MiniGPT5DraftSettings(), "render": MiniGPT5RenderSettings()}
     return assemble(

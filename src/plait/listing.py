@@ -111,7 +111,7 @@ def _native_models() -> ResultTable:
     for name, entry in by_name(Named.NATIVE).items():
         system = resolve(name, Models(weights="dummy"))
         models = ", ".join(dict.fromkeys(s.identity for s in system.stages))
-        images = f"at most {system.max_images * system.rounds}"
+        images = f"at most {system.limits.images_of_reply}"
         total = _total(stage.params_b for stage in system.stages)
         rows.append([name, models, *_about(entry.facts, total, images)])
     head = ["name", "model", *_COLUMNS]

@@ -18,7 +18,7 @@ from cli_helpers import invoke
 from paths import CHECKOUT
 from pydantic import TypeAdapter
 from stages import Painter
-from trial import Witness, as_asked, painter, plan_of, run, sample, writer
+from trial import Witness, as_asked, painter, plan_of, run, sample, system_of_stages, writer
 
 from plait.cluster.control import (
     FOLDER,
@@ -43,7 +43,6 @@ from plait.control import request_of
 from plait.generators.base import Outcome, Placement, Result
 from plait.generators.document import Image, ImageRequest
 from plait.generators.errors import UsageError
-from plait.generators.system import System
 from plait.pipelines.composition import text_only
 
 pytestmark = [
@@ -122,7 +121,7 @@ def writing(queries: int, place: Placement = CPU, **about: Any) -> Plan:
     """One stage that makes a record a second, from the tenth second on."""
     spec = replace(writer(place), **about)
     return Plan(
-        systems=[System(name="s", draft=spec, compose=text_only)],
+        systems=[system_of_stages(name="s", draft=spec, compose=text_only)],
         samples=[sample(i) for i in range(queries)],
         scorers=[],
         prompt=as_asked,

@@ -25,6 +25,7 @@ from trial import (
     plan_of,
     run,
     sample,
+    system_of_stages,
     writer,
 )
 
@@ -55,7 +56,6 @@ from plait.generators.document import (
     Turn,
 )
 from plait.generators.images import Drawing
-from plait.generators.system import System
 from plait.pipelines.chat.settings import EndpointSettings
 from plait.pipelines.presets import lvlm
 from plait.scorers.base import Scorer
@@ -274,7 +274,7 @@ def endpoint(server: Server, **settings: Any) -> StageSpec:
 
 def asking(spec: StageSpec, *texts: str) -> Plan:
     samples = [sample(i, text) for i, text in enumerate(texts)]
-    systems = [System(name="s", draft=spec)]
+    systems = [system_of_stages(name="s", draft=spec)]
     return Plan(systems=systems, samples=samples, scorers=[], prompt=as_asked)
 
 

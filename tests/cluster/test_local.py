@@ -9,24 +9,26 @@ from typing import Any
 
 import pytest
 import stages
-from trial import LIGHT, as_asked, painter, writer
+from trial import LIGHT, as_asked, painter, rebuild, system_of_stages, writer
 
 from plait.cluster.local import HIGHEST_PRIORITY, STOPPING, LocalEngine, LocalStages
 from plait.cluster.walks import drive
 from plait.generators.base import Failure, Fault, Job, Outcome, Result, Walk
 from plait.generators.document import Document, ImageRequest, Query, Request, Text, Turn
-from plait.generators.system import Repetition, System, answer
+from plait.generators.system import Repetition, System
 from plait.pipelines.composition import text_only
 
 
 def walk(system: System, text: str, seed: int = 0) -> Walk[Document]:
     turns = (Turn("user", (Text(text),)),)
     asked = Query(id="query", category="c", field="f", turns=turns)
-    return answer(system, asked, Repetition(as_asked, seed))
+    return system.answer(asked, Repetition(as_asked, seed))
 
 
-SYSTEM = System(name="trial", draft=writer(pictures=2), render=painter(), max_images=2)
-TEXT = replace(SYSTEM, render=None, compose=text_only)
+SYSTEM = system_of_stages(
+    name="trial", draft=writer(pictures=2), render=painter(), max_images=2
+)
+TEXT = rebuild(SYSTEM, render=None, compose=text_only)
 
 
 class Live:
@@ -132,7 +134,9 @@ def test_equal_walks_are_computed_each(patient: Live) -> None:
 def test_the_oldest_walk_is_not_overtaken(live: Live) -> None:
     """Its images are drawn before the drafts of walks that came later."""
     slow = replace(LIGHT, batch_size=1)
-    system = System(name="trial", draft=writer(slow), render=painter(placement=slow))
+    system = system_of_stages(
+        name="trial", draft=writer(slow), render=painter(placement=slow)
+    )
     for i in range(3):
         live.add(str(i), walk(system, f"{i}"))
     live.open.set()
@@ -143,7 +147,9 @@ def test_the_oldest_walk_is_not_overtaken(live: Live) -> None:
 def test_a_walk_with_a_higher_priority_is_not_held_up(live: Live) -> None:
     """Nor are its images, by drafts of other walks; what has begun is not interrupted."""
     slow = replace(LIGHT, batch_size=1)
-    system = System(name="trial", draft=writer(slow), render=painter(placement=slow))
+    system = system_of_stages(
+        name="trial", draft=writer(slow), render=painter(placement=slow)
+    )
     live.add("first", walk(system, "first"))
     assert live.begun.wait(60)
     priorities = {"late": -1, "usual": 0, "again": 0, "soon": HIGHEST_PRIORITY, "sooner": 7}

@@ -30,6 +30,7 @@ from trial import (
     plan_of,
     run,
     sample,
+    system_of_stages,
     writer,
 )
 
@@ -42,7 +43,6 @@ from plait.cluster.store import Store, StoreError
 from plait.cluster.tracing.sessions import read_sessions
 from plait.cluster.watcher import LOG, RunProgress
 from plait.generators.base import Failure, Fault, Result
-from plait.generators.system import System
 from plait.pipelines.composition import text_only
 
 pytestmark = pytest.mark.ray
@@ -67,7 +67,7 @@ def test_two_stages_share_a_process(tmp_path: Path) -> None:
         replace(writer(wide, style=name, log=log), name=name, stage="writer")
         for name in ("first", "second")
     ]
-    systems = [System(name=s.name, draft=s, compose=text_only) for s in specs]
+    systems = [system_of_stages(name=s.name, draft=s, compose=text_only) for s in specs]
     samples = [sample(i) for i in range(6)]
     plan = Plan(systems=systems, samples=samples, scorers=[], prompt=as_asked)
     assert run(plan, tmp_path / "run").counts["done"] == 12
@@ -81,7 +81,7 @@ def test_two_stages_share_a_process(tmp_path: Path) -> None:
 
 def own_system(given: object) -> Plan:
     spec = replace(writer(), given=given, target="__main__:Given")
-    system = System(name="own", draft=spec, compose=text_only)
+    system = system_of_stages(name="own", draft=spec, compose=text_only)
     return Plan(systems=[system], samples=[sample(0)], scorers=[], prompt=as_asked)
 
 

@@ -221,7 +221,6 @@ def main(root: Path, marker: Path, *, gpus: bool, ray: bool) -> None:
 
         start_local(num_cpus=4, num_gpus=2)
         system = plan.systems[0]
-        assert system.draft is not None
         place = replace(system.draft.placement, num_gpus=1)
         draft = replace(system.draft, placement=place)
         plan = replace(plan, systems=[replace(s, draft=draft) for s in plan.systems])

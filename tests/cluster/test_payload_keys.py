@@ -18,6 +18,7 @@ from trial import (
     painter,
     run,
     sample,
+    system_of_stages,
     writer,
 )
 
@@ -27,7 +28,6 @@ from plait.cluster.walks import read
 from plait.generators.base import Job, StageSpec
 from plait.generators.document import ImageRequest, Payload
 from plait.generators.keys import digest
-from plait.generators.system import System
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("worker_threads")]
 
@@ -51,7 +51,7 @@ def plan_of(chain: str, noise: int = 1) -> Plan:
         return replace(spec, options=options, placement=replace(LIGHT, batch_size=noise))
 
     draft, condition = CHAINS[chain]
-    system = System(
+    system = system_of_stages(
         name=chain,
         draft=noisy(draft),
         condition=condition and noisy(condition),

@@ -14,7 +14,19 @@ from typing import Any
 
 import pytest
 from stages import Writer
-from trial import LIGHT, Witness, as_asked, outcomes, painter, plan_of, run, sample, writer
+from trial import (
+    LIGHT,
+    Witness,
+    as_asked,
+    outcomes,
+    painter,
+    plan_of,
+    rebuild,
+    run,
+    sample,
+    system_of_stages,
+    writer,
+)
 
 from plait.cluster.executors.base import Executor, HostLost
 from plait.cluster.executors.simulated import (
@@ -115,7 +127,7 @@ def writing(queries: int, place: Placement, **about: Any) -> Plan:
 
 def alone(name: str, place: Placement, **about: Any) -> System:
     """A system that writes only."""
-    return System(
+    return system_of_stages(
         name=name, draft=replace(writer(place), name=name, **about), compose=text_only
     )
 
@@ -238,7 +250,7 @@ def test_stages_have_workers_by_their_work_and_loading_before_any_is_timed(
     short = alone("short", GPU, version=2, **weighed("short", 60, 1e14))
     long = alone("long", GPU, version=3, **weighed("long", 10, 1e15))
     fed_one = replace(painter(7, GPU), **weighed("painter7", 10, 8e15))
-    system = System(name="both", draft=short.draft, render=fed_one)
+    system = system_of_stages(name="both", draft=short.draft, render=fed_one)
     plan = replace(writing(40, GPU), systems=[system, long])
     made = ran(plan, tmp_path, node(16, 16), speeds=Weighed())
     loads = made.speeds.count("load")
@@ -279,7 +291,7 @@ def test_room_is_made_where_fewest_must_leave(tmp_path: Path) -> None:
     wide = replace(GPU, num_gpus=2)
     small = [alone("a", GPU), alone("b", GPU, version=2)]
     slowest = replace(writer(version=4), name="e")
-    last = System(name="d", draft=slowest, render=painter(7, wide))
+    last = system_of_stages(name="d", draft=slowest, render=painter(7, wide))
     systems = [*small, alone("c", wide, version=3), last]
     plan = replace(writing(2, GPU), systems=systems)
     ends: list[str] = []
@@ -349,7 +361,7 @@ def test_what_a_process_must_not_share(
     system = plan.systems[0]
     changed = replace(system.stages[which], **change)
     part = {"draft": changed} if which == 0 else {"render": changed}
-    plan = replace(plan, systems=[replace(system, **part)], scorers=[])
+    plan = replace(plan, systems=[rebuild(system, **part)], scorers=[])
     place = Node("n", Resources(8, 1, 2**30), "n")
     made = ran(plan, tmp_path, place)
     assert made.speeds.count("describe").total() == 2

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from store_helpers import rows_of_parts
-from trial import LIGHT, board, drive, outcomes, plan_of, sample, writer
+from trial import LIGHT, board, drive, outcomes, plan_of, sample, system_of_stages, writer
 
 from plait.cluster.lock import RunInUse
 from plait.cluster.plan import Plan
@@ -22,7 +22,6 @@ from plait.cluster.usage import usage_of_stage
 from plait.generators import spool
 from plait.generators.base import Failure, Fault
 from plait.generators.errors import UsageError
-from plait.generators.system import System
 from plait.pipelines.composition import text_only
 
 pytestmark = pytest.mark.contract
@@ -142,7 +141,7 @@ def paid_plan(**ceilings: float) -> Plan:
     remote = replace(LIGHT, endpoint="https://api", batch_size=1, concurrency=1)
     lvlm = replace(writer(remote), options=PAID | ceilings)
     plan = plan_of([sample(i) for i in range(40)], write=lvlm)
-    text = System(name="writer@text", draft=lvlm, render=None, compose=text_only)
+    text = system_of_stages(name="writer@text", draft=lvlm, render=None, compose=text_only)
     return replace(plan, systems=[text])
 
 

@@ -95,8 +95,7 @@ def test_the_seed_of_a_run_reaches_its_judges() -> None:
 def test_drafts_of_earlier_versions_find_their_images() -> None:
     """They hold requests whose payload is the image."""
     system = custom_system("comparing_helpers:Terse", "tiny", {})
-    assert system.render is not None
-    assert system.render.digest == "6c742cadf7b24a08b580f28fb100733d"
+    assert system.roles["render"].digest == "6c742cadf7b24a08b580f28fb100733d"
     (result,) = AsDrawn()([request_of_drawing(Pillow.new("RGB", (3, 2), (1, 2, 3)))])
     assert isinstance(result, Result)
     assert decode(result.value).getpixel((2, 1)) == (1, 2, 3)

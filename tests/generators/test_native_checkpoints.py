@@ -209,7 +209,7 @@ def test_a_worker_makes_the_stages_of_a_spec(name, saved):
     parts = {stage: saved(name, stage) for stage in NATIVES[name].stages}
     system = native(name, "pretrained", {**parts, "device": "cpu"})
     for stage, make in NATIVES[name].stages.items():
-        spec = getattr(system, stage)
+        spec = system.roles[stage]
         assert spec.identity.count("folder:") == len(parts[stage])
         make(**spec.settings, **spec.options)
 

@@ -219,7 +219,7 @@ def test_stages_share_settings_and_may_have_their_own(name):
     system = native(name, "tiny", overrides)
     assert system.name == name
     assert all(s.settings["dtype"] == "float32" for s in system.stages)
-    assert system.render.placement.batch_size == 2
+    assert system.roles["render"].placement.batch_size == 2
     assert len({s.digest for s in system.stages}) == len(system.stages)
     assert {s.placement.num_gpus for s in system.stages} == {0}
     keyed = {key for s in system.stages for key in s.settings}

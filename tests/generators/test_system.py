@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from trial import as_asked, painter, plan_of, sample, talk, writer
+from trial import (
+    as_asked,
+    painter,
+    plan_of,
+    rebuild,
+    sample,
+    system_of_stages,
+    talk,
+    writer,
+)
 
 from plait.cluster.counts import count
 from plait.cluster.records import Item, encode
@@ -28,14 +37,16 @@ from plait.generators.document import (
     Text,
     Turn,
 )
-from plait.generators.system import Repetition, System, Variant, answer
+from plait.generators.given import GroundTruth
+from plait.generators.rendering import Rendering
+from plait.generators.system import Repetition, System, Variant
 from plait.pipelines.composition import protocol
 from plait.pipelines.systems import Models, resolve
 
 REPETITION = Repetition(as_asked, seed=7)
-SYSTEM = System(name="s", draft=writer(), render=painter())
+SYSTEM = system_of_stages(name="s", draft=writer(), render=painter())
 DRAFTED = Result(Draft((ImageRequest("a cat"),)))
-SAMPLED = replace(SYSTEM, draft=replace(writer(), seeded=True))
+SAMPLED = rebuild(SYSTEM, draft=replace(writer(), seeded=True))
 
 
 def drawing(job: Job) -> Outcome[Any]:
@@ -56,7 +67,7 @@ def follow(
         asked.append(job)
         return stage(job)
 
-    walk = answer(system, sample(0) if query is None else query, REPETITION)
+    walk = system.answer(sample(0) if query is None else query, REPETITION)
     return read(walk, lookup), asked
 
 
@@ -81,7 +92,7 @@ def test_images_that_came_with_the_answer_keep_their_places_and_numbers() -> Non
             return Result(Draft((ready, Text("then"), ImageRequest("one"), ready)))
         return drawing(job)
 
-    outcome, asked = follow(replace(SYSTEM, rounds=2), half_drawn)
+    outcome, asked = follow(rebuild(SYSTEM, rounds=2), half_drawn)
     seeds = [REPETITION.seed_at(sample(0), i) for i in (1, 4)]
     drawn = [Image.of(f"one {seed}".encode()) for seed in seeds]
     half = [(ready, Text("then"), image, ready) for image in drawn]
@@ -93,17 +104,17 @@ def test_a_system_that_would_drop_images_of_an_answer_fails_instead() -> None:
     def showing(job: Job) -> Outcome[Any]:
         return Result(Draft((Text("look"), Image.of(b"a"), Image.of(b"a"))))
 
-    system = replace(protocol("mmie"), draft=writer(), render=painter())
+    system = protocol("mmie").system("s", writer(), Rendering(render=painter()))
     outcome, asked = follow(system, showing)
     assert isinstance(outcome, Failure)
     assert "2" in outcome.reason
     assert len(asked) == 1
-    outcome, _ = follow(replace(SYSTEM, render=None), showing)
+    outcome, _ = follow(rebuild(SYSTEM, render=None), showing)
     assert len(outcome.value.images) == 2
 
 
 def test_a_system_that_asks_for_images_and_renders_none_fails() -> None:
-    outcome, asked = follow(replace(SYSTEM, render=None))
+    outcome, asked = follow(rebuild(SYSTEM, render=None))
     assert isinstance(outcome, Failure)
     assert len(asked) == 1
 
@@ -113,7 +124,7 @@ def test_only_sampled_text_has_seeds_and_all_models_of_a_row_the_same(seeded: bo
     """Every round has seeds of its own, and images do not depend on who draws them."""
     rows = []
     for hue in (0, 1):
-        system = replace(SAMPLED if seeded else SYSTEM, render=painter(hue), rounds=3)
+        system = rebuild(SAMPLED if seeded else SYSTEM, render=painter(hue), rounds=3)
         _, asked = follow(system)
         texts = [request.seed for request in inputs(asked, Request)]
         images = [request.seed for request in inputs(asked, ImageRequest)]
@@ -129,7 +140,7 @@ def test_a_failed_image_fails_the_document_and_a_skip_skips_it() -> None:
         return Failure("no memory") if lost else drawing(job)
 
     assert follow(SYSTEM, second_fails)[0] == Failure("no memory")
-    in_turn = replace(SYSTEM, input_images=1, rounds=2)
+    in_turn = rebuild(SYSTEM, input_images=1, rounds=2)
     outcome, asked = follow(in_turn, second_fails)
     assert outcome == Failure("no memory")
     assert len(inputs(asked, ImageRequest)) == 2
@@ -139,7 +150,7 @@ def test_a_failed_image_fails_the_document_and_a_skip_skips_it() -> None:
 
 
 def test_every_turn_is_answered_after_the_systems_own_answers() -> None:
-    outcome, asked = follow(replace(SAMPLED, rounds=2), query=talk(0))
+    outcome, asked = follow(rebuild(SAMPLED, rounds=2), query=talk(0))
     first, second = outcome.value.answers
     assert outcome.value.segments == first.segments + second.segments
     assert [len(a.segments) for a in (first, second)] == [8, 8]
@@ -175,14 +186,14 @@ def test_each_image_is_drawn_from_the_last_ones_of_question_and_answer() -> None
     seeds = [REPETITION.seed_at(asking, i) for i in range(4)]
     words = ("one", "two", "one", "two")
     drawn = [f"{w} {s}".encode() for w, s in zip(words, seeds, strict=True)]
-    outcome, asked = follow(replace(SYSTEM, rounds=2, input_images=1), query=asking)
+    outcome, asked = follow(rebuild(SYSTEM, rounds=2, input_images=1), query=asking)
     assert seen(asked) == [[b"asked"], [drawn[0]], [drawn[1]], [drawn[2]]]
     assert [i.read() for i in outcome.value.images] == drawn
-    _, asked = follow(replace(SYSTEM, input_images=2), query=asking)
+    _, asked = follow(rebuild(SYSTEM, input_images=2), query=asking)
     assert seen(asked) == [[b"asked"], [b"asked", drawn[0]]]
-    _, asked = follow(replace(SYSTEM, input_images=2))
+    _, asked = follow(rebuild(SYSTEM, input_images=2))
     assert seen(asked) == [[], [b"one %d" % REPETITION.seed_at(sample(0), 0)]]
-    _, asked = follow(replace(SYSTEM, input_images=1), query=talk(0))
+    _, asked = follow(rebuild(SYSTEM, input_images=1), query=talk(0))
     drawn = [f"{r.prompt} {r.seed}".encode() for r in inputs(asked, ImageRequest)]
     assert seen(asked) == [[], *([image] for image in drawn[:-1])], "in later turns too"
 
@@ -195,7 +206,7 @@ def test_an_images_key_tells_which_images_it_is_drawn_from() -> None:
                 Image.of(made.read() + noise) if isinstance(made, Image) else made
             )
 
-        _, asked = follow(replace(SYSTEM, input_images=1), stage)
+        _, asked = follow(rebuild(SYSTEM, input_images=1), stage)
         return [job.key for job in asked if job.spec.kind is Kind.RENDER]
 
     first, second = keys(b"a"), keys(b"b")
@@ -205,8 +216,8 @@ def test_an_images_key_tells_which_images_it_is_drawn_from() -> None:
 
 def test_images_of_several_documents_are_drawn_in_one_step() -> None:
     """One after another in each document, side by side among them."""
-    system = replace(SYSTEM, input_images=1)
-    walk = together([answer(system, sample(i), REPETITION) for i in range(3)])
+    system = rebuild(SYSTEM, input_images=1)
+    walk = together([system.answer(sample(i), REPETITION) for i in range(3)])
     steps = list[int]()
     drive(walk, lambda jobs: steps.append(len(jobs)) or [drawing(job) for job in jobs])
     assert steps == [3, 3, 3]
@@ -243,10 +254,10 @@ def test_conditioning_stands_between_draft_and_render(seeded: set[str], kept: bo
         name: replace(spec, seeded=name in seeded)
         for name, spec in (
             ("condition", StageSpec(name="c", kind=Kind.CONDITION, target="m:C")),
-            ("render", SYSTEM.render),
+            ("render", painter()),
         )
     }
-    outcome, _ = follow(replace(SYSTEM, **own, keeps_prompt=kept), stage)
+    outcome, _ = follow(rebuild(SYSTEM, **own, keeps_prompt=kept), stage)
     assert seeds == {name: {name in seeded} for name in own}
     assert [i.read() for i in outcome.value.images] == [b"matrix of one", b"matrix of two"]
 
@@ -277,15 +288,15 @@ def test_another_draft_has_other_images() -> None:
     images = [key for key, *_ in keys_with(SYSTEM, b"")[1:]]
     already_made = ("8e35d8326d1d433303f442d99c6c3b94", "4f4c77532661642d9729f6a1fe1b0771")
     assert images == [*already_made]
-    assert [k for k, *_ in keys_with(replace(SYSTEM, name="t"), b"")[1:]] == images
-    changed = replace(SYSTEM, draft=replace(writer(), version=2))
+    assert [k for k, *_ in keys_with(rebuild(SYSTEM, name="t"), b"")[1:]] == images
+    changed = rebuild(SYSTEM, draft=replace(writer(), version=2))
     for other in (keys_with(changed, b""), keys_with(SYSTEM, b"", text="therefore")):
         assert {key for key, *_ in other}.isdisjoint(images)
 
 
 def test_the_ground_truth_is_a_system_without_stages() -> None:
     truth = Document((Text("the answer"),))
-    system = System(name="gt", draft=None)
+    system = GroundTruth(name="gt")
     assert follow(system, query=replace(sample(0), reference=truth))[0] == Result(truth)
     assert isinstance(follow(system)[0], Skip)
 
@@ -312,12 +323,12 @@ def test_systems_open_alike_where_they_begin_with_the_same_job() -> None:
     draft = writer(style="other")
     systems = [
         SYSTEM,
-        replace(SYSTEM, render=painter(1), rounds=2, max_images=3),
-        replace(SYSTEM, draft=draft),
-        replace(SYSTEM, instruction="Draw."),
-        replace(SYSTEM, tells_modality=True),
-        replace(SYSTEM, variant="text"),
-        *(replace(SYSTEM, draft=None, render=painter(i)) for i in (0, 1)),
+        rebuild(SYSTEM, render=painter(1), rounds=2, max_images=3),
+        rebuild(SYSTEM, draft=draft),
+        rebuild(SYSTEM, instruction="Draw."),
+        rebuild(SYSTEM, tells_modality=True),
+        rebuild(SYSTEM, variant="text"),
+        *(rebuild(SYSTEM, draft=None, render=painter(i)) for i in (0, 1)),
     ]
 
     def worded(query: Query, variant: Variant) -> tuple[Turn, ...]:
@@ -325,7 +336,7 @@ def test_systems_open_alike_where_they_begin_with_the_same_job() -> None:
 
     def first_jobs(system: System) -> tuple[str, ...]:
         queries = (replace(sample(0), wants_images=wants) for wants in (True, False))
-        walks = (answer(system, query, Repetition(worded)) for query in queries)
+        walks = (system.answer(query, Repetition(worded)) for query in queries)
         return tuple(job.key for walk in walks for job in next(walk, ()))
 
     assert len({system.opening for system in systems}) == 7

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from boards import stored_board
 from PIL import Image as Picture
+from trial import system_of_stages
 
 from plait.benchmarks.results.board import Board
 from plait.cluster.plan import Evaluation
@@ -71,7 +72,7 @@ def system(name: str, weights: str | None = "pretrained") -> System:
     """A system by name; `lvlm+t2i` is composed."""
     lvlm, _, t2i = name.partition("+")
     parts = {"lvlm": lvlm, "t2i": t2i} if t2i else {}
-    return System(name=name, draft=stage(lvlm, weights), **parts)
+    return system_of_stages(name=name, draft=stage(lvlm, weights), **parts)
 
 
 def picture(seed: int, side: int = 64, form: str = "PNG") -> Image:

@@ -16,7 +16,7 @@ from typing import Any
 import httpx2
 import openai
 import pytest
-from trial import LIGHT, painter, writer
+from trial import LIGHT, painter, system_of_stages, writer
 
 from plait.benchmarks.serving.engine import ServingEngine
 from plait.benchmarks.serving.gate import ServingLimits
@@ -25,7 +25,6 @@ from plait.benchmarks.serving.server import StoppableServer, resolve_model
 from plait.cluster.local import LocalEngine
 from plait.generators.base import Placement
 from plait.generators.document import Image
-from plait.generators.system import System
 
 KEY = "sk-served-0123456789"
 
@@ -35,7 +34,7 @@ def trial_model(
 ) -> ServedModel:
     """A system without models; its artist draws from prompts as well."""
     t2i = painter(placement=placement)
-    system = System(
+    system = system_of_stages(
         name="trial",
         draft=writer(placement, pictures=pictures, **draft),
         render=t2i,

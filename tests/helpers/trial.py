@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,7 +49,15 @@ from plait.generators.document import (
     Text,
     Turn,
 )
-from plait.generators.system import System
+from plait.generators.rendering import Critic, Rendering
+from plait.generators.staged import StagedSystem
+from plait.generators.text_to_image import TextToImageAlone
+from plait.generators.writing import (
+    ComposedSystem,
+    NativeSystem,
+    PlannedSystem,
+    as_drafted,
+)
 from plait.pipelines.critic import CriticReview, CriticSettings
 from plait.scorers.base import Scorer
 
@@ -91,11 +99,53 @@ CONDITIONER = StageSpec(
 )
 
 
-def reviewed(system: System, **settings: Any) -> System:
+_OF_RENDERING = tuple(own.name for own in fields(Rendering))
+
+
+def system_of_stages(
+    name: str = "s", draft: StageSpec | None = None, **about: Any
+) -> StagedSystem:
+    """A system of stages, of the kind that has what it is given.
+
+    Fields of its `Rendering` are given beside its own; `critic` is a stage, with its
+    `review`. What a kind has no field for is left out.
+    """
+    drawing = {key: about.pop(key) for key in _OF_RENDERING if key in about}
+    review = about.pop("review", None)
+    if review is not None:
+        drawing["critic"] = Critic(drawing["critic"], review)
+    if drawing.get("render") is not None:
+        about["rendering"] = Rendering(**drawing)
+    kind: type[StagedSystem] = NativeSystem
+    if draft is None:
+        kind = TextToImageAlone
+    elif about.get("planner") is not None:
+        kind = PlannedSystem
+    elif about.get("instruction") or about.get("variant", "interleaved") != "interleaved":
+        about.setdefault("compose", as_drafted)
+        kind = ComposedSystem
+    own = {field.name for field in fields(kind)}
+    given = {"name": name, "draft": draft, **about}
+    return kind(**{key: value for key, value in given.items() if key in own})
+
+
+def rebuild(system: StagedSystem, **changes: Any) -> StagedSystem:
+    """A system with other fields, of which some may make it one of another kind."""
+    flat = {own.name: getattr(system, own.name) for own in fields(system)}
+    rendering = flat.pop("rendering")
+    if rendering is not None:
+        drawing = {key: getattr(rendering, key) for key in _OF_RENDERING}
+        if (critic := drawing.pop("critic")) is not None:
+            drawing |= {"critic": critic.stage, "review": critic.review}
+        flat |= drawing
+    return system_of_stages(**{**flat, **changes})
+
+
+def reviewed(system: StagedSystem, **settings: Any) -> StagedSystem:
     """`system` with a critic."""
     look = StageSpec(name="look", kind=Kind.SCORE, target="stages:Looker", placement=LIGHT)
     review = CriticReview(CriticSettings(**settings), "probability")
-    return replace(system, critic=look, review=review)
+    return rebuild(system, critic=look, review=review)
 
 
 def measure_spec(placement: Placement = LIGHT, **options: Any) -> StageSpec:
@@ -151,7 +201,7 @@ def plan_of(
     write = write or writer()
     paints = paint or (painter(0), painter(1))
     systems = [
-        System(name=f"{write.name}+{p.name}", draft=write, render=p, t2i=p.name)
+        system_of_stages(name=f"{write.name}+{p.name}", draft=write, render=p, t2i=p.name)
         for p in paints
     ]
     scorers = [Measuring(stage=measure_spec(measure, **measure_options))]

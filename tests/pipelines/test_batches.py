@@ -18,7 +18,7 @@ import pytest
 from batch_providers import GeminiProvider, OpenAiProvider
 from endpoint_apis import GEMINI
 from endpoint_helpers import KEY, MODEL, QUICK, Answer, Sent, Server, error, serving
-from trial import Witness, as_asked, outcomes, run, sample
+from trial import Witness, as_asked, outcomes, run, sample, system_of_stages
 
 from plait.cluster.plan import Plan
 from plait.cluster.run import RunResult
@@ -35,7 +35,6 @@ from plait.generators.document import (
     Turn,
 )
 from plait.generators.errors import UsageError
-from plait.generators.system import System
 from plait.pipelines.chat.settings import EndpointSettings
 from plait.pipelines.endpoints.settings import GeminiSettings
 from plait.pipelines.servers.settings import ServerTable
@@ -70,7 +69,7 @@ def chat(server: Server, **settings: Any) -> StageSpec:
 
 def plan_for(spec: StageSpec, samples: int = 5, **more: Any) -> Plan:
     queries = [sample(number) for number in range(samples)]
-    systems = [System(name="parrot", draft=spec)]
+    systems = [system_of_stages(name="parrot", draft=spec)]
     return Plan(systems=systems, samples=queries, prompt=as_asked, **{"scorers": []} | more)
 
 

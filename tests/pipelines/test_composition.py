@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trial import sample
+from trial import rebuild, sample
 
 from plait import listing
 from plait.benchmarks.plain_console import PlainConsole
@@ -30,7 +30,7 @@ from plait.generators.document import (
 )
 from plait.generators.errors import UsageError
 from plait.generators.settings import SMALL_BATCH
-from plait.generators.system import Repetition, System, answer
+from plait.generators.system import Repetition, System
 from plait.pipelines.composition import EDITING, protocol
 from plait.pipelines.systems import Models, resolve, t2i_spec
 
@@ -113,9 +113,9 @@ def test_mmie_draws_one_image_from_the_whole_text_unless_none_is_wanted(
 @pytest.mark.parametrize("name", ["flux2-klein", "qwen-image-edit", "instruct-pix2pix"])
 def test_only_how_images_are_drawn_tells_an_edited_outline_from_another(name: str) -> None:
     plain, edited = (resolve(f"qwen2-vl-7b+{name}@{r}", TINY) for r in ("outline", EDITING))
-    assert (plain.input_images, edited.input_images) == (0, 1)
+    assert (plain.rendering.input_images, edited.rendering.input_images) == (0, 1)
     assert edited.opening == plain.opening
-    assert edited.render.digest == plain.render.digest
+    assert edited.roles["render"] == plain.roles["render"]
     assert edited.name == f"qwen2-vl-7b+{name}@outline-edit"
     assert edited.lvlm == "qwen2-vl-7b@outline-edit"
 
@@ -123,10 +123,10 @@ def test_only_how_images_are_drawn_tells_an_edited_outline_from_another(name: st
 def test_how_many_images_are_seen_is_the_models_setting_and_limited_by_its_class() -> None:
     def seen(name: str, count: object) -> int:
         models = Models(weights="tiny", overrides={name: {"input_images": count}})
-        return resolve(f"qwen2-vl-7b+{name}@outline-edit", models).input_images
+        return resolve(f"qwen2-vl-7b+{name}@outline-edit", models).rendering.input_images
 
     own = resolve("qwen2-vl-7b+bench_helpers:Painter@outline-edit", TINY)
-    assert own.input_images == 1, "of a user's class the last one"
+    assert own.rendering.input_images == 1, "of a user's class the last one"
     assert seen("qwen-image-edit", 3) == 3
     assert seen("flux2-klein", 5) == 5
     for name, count in (("qwen-image-edit", 4), ("instruct-pix2pix", 2)):
@@ -209,10 +209,8 @@ def test_settings_of_a_name_go_to_those_of_its_stages_that_have_them() -> None:
     assert prior.settings["height"] == drawing.settings["height"] == 32
     assert (prior.placement.batch_size, drawing.placement.batch_size) == (3, SMALL_BATCH)
     system = resolve("cosmos3-nano+cosmos3-nano@outline", models)
-    assert system.draft is not None
-    assert system.render is not None
-    assert system.draft.settings["max_new_tokens"] == 5
-    assert system.render.settings["steps"] == drawing.settings["steps"] == 1
+    assert system.roles["draft"].settings["max_new_tokens"] == 5
+    assert system.roles["render"].settings["steps"] == drawing.settings["steps"] == 1
     assert {s.options["device"] for s in system.stages} == {"cpu"}
     wrong = Models(weights="tiny", overrides={"glm-image": {"max_new_tokens": 5}})
     with pytest.raises(UsageError, match="max_new_tokens"):
@@ -225,8 +223,8 @@ def test_an_engine_runs_both_stages_of_a_model_as_one(engine: str | None) -> Non
     models = Models(weights="pretrained", overrides={"glm-image": {"render": own}})
     with pinning({}):
         system = resolve("qwen2-vl-7b+glm-image", models)
-    assert (system.condition is None) == (engine is not None)
-    assert system.keeps_prompt == (engine is None)
+    assert ("condition" not in system.roles) == (engine is not None)
+    assert system.rendering.keeps_prompt == (engine is None)
 
 
 def test_a_t2i_model_alone_draws_the_text_of_the_query() -> None:
@@ -234,17 +232,17 @@ def test_a_t2i_model_alone_draws_the_text_of_the_query() -> None:
     alone, pair = (resolve(n, TINY) for n in ("sd3@t2i", "qwen2-vl-7b+sd3"))
     assert alone.stages == pair.stages[1:]
     query, times = sample(0), Repetition(as_asked, seed=3, repeat=1)
-    (job,) = next(answer(alone, query, times))
+    (job,) = next(alone.answer(query, times))
     assert isinstance(job.input, ImageRequest)
     assert job.input == ImageRequest("query 0", seed=times.seed_at(query, 0))
-    again = next(answer(alone, query, replace(times, repeat=2)))
+    again = next(alone.answer(query, replace(times, repeat=2)))
     assert again[0].input.seed != job.input.seed  # type: ignore[union-attr]
-    drawn = drive(answer(alone, query, times), lambda jobs: [Result(Image.of(b"1"))])
+    drawn = drive(alone.answer(query, times), lambda jobs: [Result(Image.of(b"1"))])
     assert isinstance(drawn, Result)
     assert drawn.value == Document((Image.of(b"1"),))
     turn = Turn("user", (Text("Draw this."), Image.of(b"1")))
     for impossible in ({"wants_images": False}, {"turns": (turn,)}):
-        walk = answer(alone, replace(query, **impossible), times)
+        walk = alone.answer(replace(query, **impossible), times)
         assert isinstance(drive(walk, lambda jobs: []), Skip)
 
 
@@ -257,7 +255,11 @@ def test_a_model_that_takes_images_edits_that_of_the_query(name: str) -> None:
     alone = resolve(f"{name}@edit", TINY)
     pair = resolve(f"qwen2-vl-7b+{name}@outline-edit", TINY)
     assert alone.stages == pair.stages[1:]
-    assert (alone.draft, alone.t2i, alone.input_images) == (None, name, 1)
+    assert ("draft" in alone.roles, alone.t2i, alone.rendering.input_images) == (
+        False,
+        name,
+        1,
+    )
     before = Image.of(b"before")
     after = Image.of(b"after")
     first = Turn("user", (before, Text("Make it blue.")))
@@ -266,13 +268,13 @@ def test_a_model_that_takes_images_edits_that_of_the_query(name: str) -> None:
     asked: list[ImageRequest] = []
 
     def drawn(jobs: Sequence[Job]) -> list[Outcome[Image]]:
-        if jobs[0].spec is alone.render:
+        if jobs[0].spec is alone.roles["render"]:
             asked.extend(job.input for job in jobs)
         return [Result(after) for _ in jobs]
 
-    single = replace(alone, condition=None)
+    single = rebuild(alone, condition=None)
     times = Repetition(as_asked, seed=3)
-    outcome = drive(answer(single, query, times), drawn)
+    outcome = drive(single.answer(query, times), drawn)
     assert isinstance(outcome, Result)
     assert outcome.value.images == (after, after)
     shown = [(request.prompt, request.context) for request in asked]
@@ -325,11 +327,11 @@ def test_queries_without_an_image_or_with_too_many_are_not_edited() -> None:
         (one, joining, "2 images at once"),
         (two, reading, "asks for text"),
     ):
-        outcome = drive(answer(system, query, Repetition(as_asked)), lambda jobs: [])
+        outcome = drive(system.answer(query, Repetition(as_asked)), lambda jobs: [])
         assert isinstance(outcome, Skip)
         assert reason in outcome.reason
         assert system.answer_form(query) is None
-    (job,) = next(answer(two, joining, Repetition(as_asked)))
+    (job,) = next(two.answer(joining, Repetition(as_asked)))
     assert job.input.context == (before, before)
 
 
@@ -391,5 +393,5 @@ def test_a_native_model_that_draws_from_prompts_takes_protocols() -> None:
     }
     composed = found["outline"].compose(Draft((Text("A.\n<image>a cat\nB."),)), sample(0))
     assert [r.prompt for r in composed.requests] == ["a cat"]
-    assert (found["outline"].max_images, found["outline"].rounds) == (3, 1)
-    assert resolve("emu2@outline", TINY).condition is not None
+    assert found["outline"].limits.images_of_reply == 3
+    assert "condition" in resolve("emu2@outline", TINY).roles

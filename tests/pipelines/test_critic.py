@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from trial import as_asked, painter, sample, talk, writer
+from trial import as_asked, painter, sample, system_of_stages, talk, writer
 
 from plait.cluster.walks import drive
 from plait.generators.base import Failure, Fault, Job, Kind, Outcome, Result, Skip
@@ -25,7 +25,7 @@ from plait.generators.document import (
 from plait.generators.errors import UsageError
 from plait.generators.keys import derived_seed
 from plait.generators.logprobs import AnswerTokens, Logprobs
-from plait.generators.system import TRIES, Repetition, System, answer, with_stages
+from plait.generators.system import TRIES, Repetition, System
 from plait.pipelines.critic import CriticReview, CriticSettings, Manner, verdict_in
 from plait.pipelines.systems import Models, resolve
 
@@ -37,8 +37,14 @@ CRITICS = {"probability": writer(style="critic"), "reply": writer()}
 
 def system(manner: Manner = "probability", **settings: Any) -> System:
     review = CriticReview(CriticSettings(**settings), manner)
-    chain = System(name="s", draft=writer(), render=painter(), max_images=2)
-    return replace(chain, critic=CRITICS[manner], review=review)
+    return system_of_stages(
+        name="s",
+        draft=writer(),
+        render=painter(),
+        critic=CRITICS[manner],
+        review=review,
+        max_images=2,
+    )
 
 
 @dataclass
@@ -93,7 +99,7 @@ class Stages:
 
 
 def walked(stages: Stages, chain: System, query: Any = None) -> Any:
-    return drive(answer(chain, query or sample(0), REPETITION), stages)
+    return drive(chain.answer(query or sample(0), REPETITION), stages)
 
 
 def seed_of(image: int, tried: int) -> int:
@@ -165,10 +171,10 @@ def test_all_images_of_a_draft_are_judged_and_drawn_again_together() -> None:
 def test_a_limit_of_the_answer_is_not_the_critics_and_a_plan_knows_its_stage() -> None:
     """Both are one stage; a verdict that is cut off could not be read."""
     stages, limited = Stages({"cat": (1.0,)}), replace(REPETITION, max_tokens=5)
-    drive(answer(system("reply"), sample(0), limited), stages)
+    drive(system("reply").answer(sample(0), limited), stages)
     inputs = [job.input for jobs in stages.steps for job in jobs]
     assert [i.max_tokens for i in inputs if isinstance(i, Request)] == [5, None]
-    renamed = with_stages(system(), lambda stage: replace(stage, name="x"))
+    renamed = system().with_stages(lambda stage: replace(stage, name="x"))
     assert [stage.name for stage in renamed.stages] == ["x"] * 3
 
 
@@ -271,18 +277,18 @@ def test_a_critic_is_the_lvlm_itself_or_one_that_is_named(
 ) -> None:
     tiny = Models(weights="tiny", critic=CriticSettings(**settings))
     found = resolve(name, tiny)
-    assert found.critic is not None
-    assert isinstance(found.review, CriticReview)
-    assert (found.name, found.review.manner) == (name, manner)
+    critic = found.rendering.critic
+    assert isinstance(critic.review, CriticReview)
+    assert (found.name, critic.review.manner) == (name, manner)
     # Text and first images are those of the outline, and so are their records.
     outline = resolve(f"{name.partition('@')[0]}@outline", tiny)
     assert found.stages[:2] == outline.stages
     assert found.opening == outline.opening
     assert found.lvlm != outline.lvlm
     if as_stage_of:
-        assert found.critic.digest == resolve(as_stage_of, tiny).stages[0].digest
+        assert critic.stage.digest == resolve(as_stage_of, tiny).stages[0].digest
     else:
-        assert found.critic.kind is Kind.LOGPROBS
+        assert critic.stage.kind is Kind.LOGPROBS
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from plait.cluster.walks import drive, together
 from plait.generators.base import Result
 from plait.generators.document import Document, Image, ImageRequest, Query
 from plait.generators.images import decode
-from plait.generators.system import Repetition, answer
+from plait.generators.system import Repetition
 from plait.pipelines.systems import Models, resolve, t2i_spec
 
 pytestmark = [pytest.mark.slow, pytest.mark.models]
@@ -46,7 +46,7 @@ def documents(name: str, models: Models = TINY) -> list[Document]:
     task = load("sample")
     asked = [s for s in task.samples if isinstance(s, Query) and s.wants_images]
     shown = [s for s in asked if sum(isinstance(p, Image) for p in s.question) == 1]
-    walks = [answer(system, sample, Repetition(task.prompt)) for sample in shown[:2]]
+    walks = [system.answer(sample, Repetition(task.prompt)) for sample in shown[:2]]
     outcomes: list[Any] = drive(together(walks), StagesHere().outcomes)
     assert all(isinstance(outcome, Result) for outcome in outcomes), outcomes
     return [outcome.value for outcome in outcomes]

@@ -16,7 +16,7 @@ from plait.benchmarks.tasks.task_set import load
 from plait.cluster.walks import read
 from plait.generators.document import Query, Text
 from plait.generators.images import decode
-from plait.generators.system import Repetition, answer
+from plait.generators.system import Repetition
 from plait.pipelines.systems import Models, resolve
 
 PAGE = (CHECKOUT / "pipelines" / "README.md").read_text()
@@ -34,7 +34,7 @@ def test_the_example_answers_a_query(
     composed = resolve(system, Models(weights="tiny", overrides=config.models))
     task = load("sample")
     query = next(s for s in task.samples if isinstance(s, Query) and s.wants_images)
-    outcome: Any = read(answer(composed, query, Repetition(task.prompt)), stage_by_stage)
+    outcome: Any = read(composed.answer(query, Repetition(task.prompt)), stage_by_stage)
     text, picture = outcome.value.segments
     assert isinstance(text, Text)
     question = " ".join(

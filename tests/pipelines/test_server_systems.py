@@ -20,7 +20,7 @@ from plait.cluster.usage import Spending, usage_of, usage_of_stage
 from plait.generators.base import Failure, Fault, Job, Kind, Result, StageSpec
 from plait.generators.catalogue import Named, by_prefix
 from plait.generators.document import Text, Turn
-from plait.generators.system import Repetition, answer
+from plait.generators.system import Repetition
 from plait.pipelines.endpoints.settings import ImagesSettings
 from plait.pipelines.systems import Models, resolve
 
@@ -86,7 +86,7 @@ def test_only_systems_that_can_be_told_are_told_that_no_image_is_wanted() -> Non
     query = replace(sample(0), wants_images=False)
     asked: list[Job] = []
     for name in ("gemini:m", "anole"):
-        asked += next(answer(resolve(name, TINY), query, Repetition(as_asked)))
+        asked += next(resolve(name, TINY).answer(query, Repetition(as_asked)))
     modalities = [job.input.modality for job in asked]  # type: ignore[union-attr]
     assert modalities == ["text", None]
 

@@ -22,7 +22,7 @@ from thinker_helpers import (
     png,
     stories,
 )
-from trial import as_asked, painter, talk
+from trial import as_asked, painter, rebuild, system_of_stages, talk
 
 from plait.benchmarks.runs.config import load_config
 from plait.cluster.walks import drive
@@ -39,7 +39,7 @@ from plait.generators.document import (
 from plait.generators.errors import UsageError
 from plait.generators.images import decode
 from plait.generators.keys import derived_seed
-from plait.generators.system import TRIES, Repetition, System, answer
+from plait.generators.system import TRIES, Repetition, System
 from plait.pipelines import thinker
 from plait.pipelines.chat.endings import CUT
 from plait.pipelines.systems import Models, planned_stages, resolve
@@ -65,7 +65,7 @@ def asking(name: str) -> StageSpec:
 def system(official: bool = False, tries: int = 3, **changes: Any) -> System:
     loads = json.loads if official else None
     mode: dict[str, Any] = {"loads": loads, "official": official}
-    chain = System(
+    made = system_of_stages(
         name="s",
         draft=asking("planner"),
         render=painter(),
@@ -77,7 +77,7 @@ def system(official: bool = False, tries: int = 3, **changes: Any) -> System:
         in_turn=True,
         max_images=8,
     )
-    return replace(chain, **changes)
+    return rebuild(made, **changes)
 
 
 @dataclass
@@ -129,7 +129,7 @@ def test_in_official_mode_every_call_is_that_of_the_program() -> None:
     ended = 0
     for story, upstream in zip(stories(), recorded, strict=True):
         stages = Stages(Scripted(story))
-        outcome: Any = drive(answer(system(official=True), asked(), REPETITION), stages)
+        outcome: Any = drive(system(official=True).answer(asked(), REPETITION), stages)
         calls = [as_upstream(call) for call in stages.script.calls]
         if "error" in upstream:
             ended += 1
@@ -157,7 +157,7 @@ def test_official_mode_asks_for_the_text_alone_and_keeps_its_seeds() -> None:
     story = {"planner": [plan], "critic": [verdict(True)]}
     stages = Stages(Scripted(story))
     shown = asked(Text("Go "), Image.of(png(decode(WHITE))), Text("on"))
-    drive(answer(system(official=True), shown, replace(REPETITION, repeat=3)), stages)
+    drive(system(official=True).answer(shown, replace(REPETITION, repeat=3)), stages)
     planner, draw, look = stages.script.calls
     assert planner == ["planner", "PLAN <Go on> PLANNED", []]
     assert draw == ["draw", "draw it", 100, None]
@@ -193,7 +193,7 @@ def test_in_corrected_mode_each_step_edits_the_last_and_null_prompts_are_text() 
         ],
     }
     stages = Stages(Scripted(story))
-    outcome: Any = drive(answer(system(), asked(), REPETITION), stages)
+    outcome: Any = drive(system().answer(asked(), REPETITION), stages)
     calls = stages.script.calls
     drawn = [call for call in calls if call[0] == "draw"]
     names = {}
@@ -244,7 +244,7 @@ def test_images_of_a_question_are_shown_and_edited() -> None:
     grey = script.draws("grey", 1, None)
     script.calls.clear()
     question = asked(Text("From "), Image.of(png(grey)), Text(", what comes?"))
-    drive(answer(system(), question, REPETITION), stages := Stages(script))
+    drive(system().answer(question, REPETITION), stages := Stages(script))
     planner, draw, look = stages.script.calls
     assert planner == ["planner", "GO ON <From [], what comes?>", [name_of(grey)]]
     assert draw[3] == look[2][0] == name_of(grey)
@@ -253,7 +253,7 @@ def test_images_of_a_question_are_shown_and_edited() -> None:
 def test_a_model_that_draws_from_text_alone_is_judged_beside_the_last_image() -> None:
     plan = json.dumps({"execution_plan": [step("a"), step("b")]})
     stages = Stages(Scripted({"planner": [plan], "critic": [verdict(True)]}))
-    drive(answer(system(input_images=0), asked(), REPETITION), stages)
+    drive(system(input_images=0).answer(asked(), REPETITION), stages)
     draws = [call for call in stages.script.calls if call[0] == "draw"]
     looks = [call for call in stages.script.calls if call[0] == "critic"]
     assert [draw[3] for draw in draws] == [None, None]
@@ -264,14 +264,14 @@ def test_a_query_that_wants_no_images_has_none() -> None:
     plan = json.dumps({"execution_plan": [step("a", "One."), step("b", "Two.")]})
     stages = Stages(Scripted({"planner": [plan], "critic": ["?"]}))
     query = asked(wants_images=False)
-    outcome: Any = drive(answer(system(), query, REPETITION), stages)
+    outcome: Any = drive(system().answer(query, REPETITION), stages)
     assert told(outcome.value) == ["One.", "Two."]
 
 
 def test_a_talk_is_planned_turn_by_turn_after_its_own_answers() -> None:
     plan = json.dumps({"execution_plan": [step("a", "One.")]})
     stages = Stages(Scripted({"planner": [plan], "critic": [verdict(True)]}))
-    outcome: Any = drive(answer(system(), talk(0), REPETITION), stages)
+    outcome: Any = drive(system().answer(talk(0), REPETITION), stages)
     planners = [call for call in stages.script.calls if call[0] == "planner"]
     first, second = planners
     assert first[2] == []
@@ -292,11 +292,11 @@ def test_a_cut_thought_is_asked_for_again_and_a_lost_worker_fails(official: bool
     story = {"planner": [plan], "critic": [verdict(True)]}
     for place in (0, 2):
         stages = Stages(Scripted(story), instead={place: CUT_REPLY})
-        outcome = drive(answer(system(official), asked(), REPETITION), stages)
+        outcome = drive(system(official).answer(asked(), REPETITION), stages)
         assert isinstance(outcome, Result)
         assert len(stages.jobs) == 4
         stages = Stages(Scripted(story), instead={place: LOST})
-        assert drive(answer(system(official), asked(), REPETITION), stages) == LOST
+        assert drive(system(official).answer(asked(), REPETITION), stages) == LOST
 
 
 def test_a_redraw_that_is_refused_leaves_the_last_image_or_fails_the_program() -> None:
@@ -306,7 +306,7 @@ def test_a_redraw_that_is_refused_leaves_the_last_image_or_fails_the_program() -
     for official in (False, True):
         script = Scripted({"planner": [plan], "critic": [bad]})
         stages = Stages(script, instead={3: refused})
-        outcome: Any = drive(answer(system(official), asked(), REPETITION), stages)
+        outcome: Any = drive(system(official).answer(asked(), REPETITION), stages)
         if official:
             assert outcome == refused
         else:
@@ -331,7 +331,7 @@ def test_a_plan_that_cannot_be_followed_fails_after_the_last_attempt(
     with pytest.raises(UnreadablePlanError, match=why):
         plan_in(reply, 8)
     stages = Stages(Scripted({"planner": [reply], "critic": ["?"]}))
-    outcome = drive(answer(system(), asked(), REPETITION), stages)
+    outcome = drive(system().answer(asked(), REPETITION), stages)
     assert isinstance(outcome, Failure)
     assert why in outcome.reason
     assert len(stages.jobs) == ATTEMPTS
@@ -363,20 +363,21 @@ def test_the_system_is_its_two_models_and_what_draws() -> None:
         "thinker-critic",
     ]
     assert found.stages == planned_stages(NAME, TINY)
-    assert (found.lvlm, found.t2i, found.input_images) == (
+    assert (found.lvlm, found.t2i, found.rendering.input_images) == (
         "interleavethinker",
         "flux2-klein",
         1,
     )
-    assert found.most_jobs == (5, 32 * 3, 32 * 2 * 5)
+    most = found.limits.jobs
+    assert [most[role] for role in found.roles] == [5, 32 * 3, 32 * 2 * 5]
     edited = resolve("qwen2-vl-7b+flux2-klein@outline-edit", TINY)
-    assert found.render == edited.render, "its records are shared"
+    assert found.roles["render"] == edited.roles["render"], "its records are shared"
     alone = resolve("interleavethinker+sdxl-turbo", TINY)
-    assert (alone.input_images, alone.in_turn) == (0, True)
+    assert (alone.rendering.input_images, alone.rendering.in_turn) == (0, True)
     served = resolve("interleavethinker+images:m", TINY)
-    assert (served.input_images, served.in_turn) == (0, True)
+    assert (served.rendering.input_images, served.rendering.in_turn) == (0, True)
     seeing = replace(TINY, overrides={"images:m": {"input_images": 1}})
-    assert resolve("interleavethinker+images:m", seeing).input_images == 1
+    assert resolve("interleavethinker+images:m", seeing).rendering.input_images == 1
     staged = resolve("interleavethinker+glm-image", models(planner="stages:Thinker"))
     assert [stage.name for stage in staged.stages][1:3] == ["glm-image prior", "glm-image"]
     assert decode(WHITE).size == (1024, 1024)
@@ -386,7 +387,8 @@ def test_the_system_is_its_two_models_and_what_draws() -> None:
 def test_a_stage_without_a_seed_is_asked_once() -> None:
     named = {"interleavethinker": {"planner": "qwen2-vl-7b", "critic": "qwen2-vl-7b"}}
     found = resolve(NAME, Models(weights="tiny", overrides=named))
-    assert found.most_jobs == (1, 32 * 3, 32 * 2)
+    most = found.limits.jobs
+    assert [most[role] for role in found.roles] == [1, 32 * 3, 32 * 2]
 
 
 @pytest.mark.parametrize(
@@ -415,7 +417,7 @@ def test_published_weights_are_asked_by_the_texts_they_were_trained_on() -> None
         "interleavethinker+images:c",
         models("pretrained", planner="openai:a", critic="openai:b", prompts="plait"),
     )
-    assert found.input_images == 0
+    assert found.rendering.input_images == 0
 
 
 @pytest.fixture

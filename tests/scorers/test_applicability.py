@@ -20,6 +20,7 @@ from plait.generators.document import (
     Text,
     Turn,
 )
+from plait.generators.given import GivenAnswers
 from plait.generators.system import System
 from plait.pipelines.systems import Models, chat_spec, resolve
 from plait.scorers import resolve_scorer
@@ -77,7 +78,7 @@ def test_given_answers_hold_what_they_hold_and_others_are_not_given() -> None:
     assert truth.answer_form(pbl) == AnswerForm(images=2)
     assert truth.answer_form(msr) == AnswerForm(images=0)
     assert truth.answer_form(PROMPT) is None
-    own = System(name="own", draft=None, answers={"prompt": Document((Text(" "),))})
+    own = GivenAnswers(name="own", answers={"prompt": Document((Text(" "),))})
     assert own.answer_form(PROMPT) == AnswerForm(text=False, images=0)
     drawing = system("sdxl-turbo@t2i")
     assert drawing.answer_form(SILENT) is None

@@ -24,7 +24,7 @@ from plait.generators.base import Failure, Job, Outcome, Result, Unread
 from plait.generators.catalogue import Named, by_name, by_prefix
 from plait.generators.document import Document, Draft, Query, Score, Text
 from plait.generators.errors import UsageError
-from plait.generators.system import System
+from plait.generators.given import GroundTruth
 from plait.scorers import resolve_scorer
 from plait.scorers.answers import CHOICE, KNOWN, LETTER, MOVES
 from plait.scorers.base import UNBOUNDED, CustomScorer, Scorer, bounds
@@ -390,7 +390,7 @@ def test_tables_have_rows_of_what_is_declared_as_ruled() -> None:
     )
     board = stored_board(
         [evaluation],
-        systems=[System(name="a", draft=None)],
+        systems=[GroundTruth(name="a")],
         scorers=[scorer],
         categories={},
         fields=(),

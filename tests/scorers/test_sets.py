@@ -21,7 +21,7 @@ from plait.benchmarks.results.leaderboard import leaderboard
 from plait.cluster.plan import Evaluation
 from plait.generators.base import Result, SetMember
 from plait.generators.document import Embedding
-from plait.generators.system import System
+from plait.generators.given import GroundTruth
 from plait.scorers import resolve_scorer
 from plait.scorers.statistics.estimate import Estimate
 from plait.scorers.statistics.image_sets import SUBSETS, frechet_distance
@@ -142,7 +142,7 @@ def test_the_figure_stands_where_the_mean_of_other_scorers_stands() -> None:
             for s in "ab"
             for q in asked
         ],
-        systems=[System(name=s, draft=None) for s in "ab"],
+        systems=[GroundTruth(name=s) for s in "ab"],
         scorers=[scorer],
         categories={},
         fields=[],

@@ -10,7 +10,7 @@ import pytest
 from contents import document, query_of
 from judging_helpers import GOOD, NAMES, STAND_IN_TEXTS, chat_spec, picture, reply_of
 from specv_helpers import CHECKLIST, PROMPTS, REPLIES
-from trial import as_asked, painter, sample, writer
+from trial import as_asked, painter, sample, system_of_stages, writer
 
 from plait.cluster.local import LocalStages
 from plait.cluster.walks import drive
@@ -18,7 +18,7 @@ from plait.generators.base import Job, Outcome, Result, Unread, Unscored, Walk
 from plait.generators.catalogue import Named, by_name
 from plait.generators.content import EMPTY_REPLY
 from plait.generators.document import Draft, Image, ImageRequest, Text
-from plait.generators.system import TRIES, Repetition, System, answer
+from plait.generators.system import TRIES, Repetition
 from plait.generators.thoughts import UNFINISHED
 from plait.pipelines.critic import CriticReview, CriticSettings
 from plait.scorers import resolve_scorer
@@ -118,8 +118,8 @@ def pairwise(name: str) -> Callable[[Any], Walk[Any]]:
 def critic(_: str) -> Walk[Any]:
     review = CriticReview(CriticSettings(tries=2), "reply")
     about = {"draft": writer(), "render": painter(), "max_images": 1}
-    system = System(name="s", critic=chat_spec(), review=review, **about)
-    return answer(system, sample(0), Repetition(as_asked, seed=5))
+    system = system_of_stages(name="s", critic=chat_spec(), review=review, **about)
+    return system.answer(sample(0), Repetition(as_asked, seed=5))
 
 
 def aspect_scores(value: int) -> str:

@@ -28,7 +28,7 @@ from plait.benchmarks.tasks.mmie.prompts import prompts
 from plait.generators.document import Request, Text, Turn
 from plait.generators.images import encode
 from plait.generators.mini.table import SHIPPED
-from plait.generators.system import Repetition, answer
+from plait.generators.system import Repetition
 from plait.pipelines.chat.settings import ChatSettings
 from plait.pipelines.systems import Models, resolve
 from plait.pipelines.vlm.prompts import ChatPrompt, ChatPromptWriter
@@ -63,7 +63,7 @@ SYSTEMS = {
 def request_of(example: MiniatureQuery, rule: str) -> Request:
     """Return what the LVLM of a composite is sent under the protocol `rule`."""
     sample = sample_of(replace(example, answer=()))
-    (job,) = next(answer(SYSTEMS[rule or "mmie"], sample, Repetition(prompts())))
+    (job,) = next(SYSTEMS[rule or "mmie"].answer(sample, Repetition(prompts())))
     assert isinstance(job.input, Request)
     return job.input
 

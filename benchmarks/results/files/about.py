@@ -15,20 +15,34 @@ from plait.benchmarks.results.people import Agreement, MeasuredAgreement
 from plait.cluster.plan import Plan
 from plait.generators.base import Kind, Placement, StageSpec
 from plait.generators.former import current_name
-from plait.generators.system import System
+from plait.generators.system import ROLES, DescribedSystem, Role, System
 from plait.scorers import former_faults
 from plait.scorers.base import ReleasedSummary, Scorer
 from plait.scorers.statistics.estimate import Estimate
 
 Facts = Mapping[str, Any]
 """Plain JSON data."""
-CHAIN = ("draft", "condition", "render", "critic")
-"""Stages of a system, by the names that it has for them."""
-_OF_SYSTEM = ("variant", "max_images", "rounds", "input_images", "lvlm", "t2i")
+_OF_SYSTEM = {"variant": "interleaved", "max_images": 1, "rounds": 1, "input_images": 0}
+"""What is written down of a system besides its stages; of one without stages, this."""
 _OF_SCORER = ("name", "scale", "direction", "unit", "licence", "images_only")
 _OF_STAGE = ("name", "stage", "version", "identity", "weights", "seeded")
 _NAMING = ("model", "revision")
 """Options of a stage that name its model and change no result."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordedSystem:
+    """A system of a run as it was: it describes its answers and makes none."""
+
+    name: str
+    roles: Mapping[Role, StageSpec] = field(hash=False)
+    lvlm: str | None = None
+    t2i: str | None = None
+
+    @property
+    def stages(self) -> tuple[StageSpec, ...]:
+        """The stages that answered, in chain order."""
+        return tuple(self.roles.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,20 +134,23 @@ def facts_of_plan(plan: Plan, settings: Mapping[str, Facts]) -> dict[str, Any]:
 
 
 def _facts_of_system(system: System, folders: Mapping[str, str]) -> dict[str, Any]:
-    stages = {name: getattr(system, name) for name in CHAIN}
+    own = {role: folders[stage.digest] for role, stage in system.roles.items()}
     return {
         "name": system.name,
-        **{name: stage and folders[stage.digest] for name, stage in stages.items()},
-        **{name: getattr(system, name) for name in _OF_SYSTEM},
+        **{role: own.get(role) for role in ROLES},
+        **_OF_SYSTEM,
+        **system.facts,
+        "lvlm": system.lvlm,
+        "t2i": system.t2i,
     }
 
 
-def system_of(facts: Facts, stages: Mapping[str, StageSpec]) -> System:
+def system_of(facts: Facts, stages: Mapping[str, StageSpec]) -> DescribedSystem:
     """Return the system that was written down, which answers nothing any more."""
-    about: dict[str, Any] = {name: facts[name] for name in _OF_SYSTEM}
-    chain: dict[str, Any] = {n: stages[facts[n]] for n in CHAIN if facts[n]}
-    chain.setdefault("draft", None)
-    return System(name=facts["name"], **chain, **about)
+    roles = {role: stages[facts[role]] for role in ROLES if facts[role]}
+    return RecordedSystem(
+        name=facts["name"], roles=roles, lvlm=facts["lvlm"], t2i=facts["t2i"]
+    )
 
 
 def _facts_of_scorer(

@@ -31,7 +31,7 @@ from plait.benchmarks.results.files.tables import ResultTables
 from plait.benchmarks.results.pairings.matrix import composition_of, matrices_of
 from plait.cluster.memory import release_memory
 from plait.generators.base import Kind, OutcomeName
-from plait.generators.system import System
+from plait.generators.system import DescribedSystem
 from plait.pipelines.chat.endings import CUT
 from plait.scorers.parts import RULED
 from plait.scorers.statistics.estimate import Floats
@@ -414,7 +414,7 @@ def _sums(values: Floats, row: Indices, n: int) -> Floats:
 
 def _document_costs(results: ResultTables) -> list[DocumentCost] | None:
     """Return what the documents of paired systems cost; None where that is not known."""
-    paired: list[System] = []
+    paired: list[DescribedSystem] = []
     for matrix in matrices_of(results.systems):
         paired += matrix.cells
     stages = set[str]()

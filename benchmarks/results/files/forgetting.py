@@ -12,10 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from plait.benchmarks.results.files.about import CHAIN, RunAbout
+from plait.benchmarks.results.files.about import RunAbout
 from plait.benchmarks.results.files.reading import RunResults
 from plait.benchmarks.results.files.schema import TABLES
 from plait.benchmarks.results.files.writing import place_file, write_about, write_errors
+from plait.generators.system import ROLES
 from plait.pipelines.systems import parts_of
 
 Rows = Callable[[pa.Table], Any]
@@ -64,7 +65,7 @@ def about_without(
     used = set[str | None]()
     models = set[str]()
     for facts in left:
-        used.update(facts[name] for name in CHAIN)
+        used.update(facts[name] for name in ROLES)
         models.update(parts_of(facts["name"]).models)
     for facts in judging:
         used.update(facts["stages"])

@@ -33,7 +33,7 @@ from plait.benchmarks.results.files.writing import (
 from plait.generators.base import StageSpec
 from plait.generators.buckets import AnyPath, local_copy
 from plait.generators.errors import PlaitError, UsageError
-from plait.generators.system import System
+from plait.generators.system import DescribedSystem
 from plait.scorers.statistics.multiple import CORRECTIONS, Correction
 
 Row = Mapping[str, Any]
@@ -240,7 +240,7 @@ class ResultTables:
         return {folder: stage_of(facts) for folder, facts in self.about.stages.items()}
 
     @cached_property
-    def systems(self) -> tuple[System, ...]:
+    def systems(self) -> tuple[DescribedSystem, ...]:
         """The systems as they were, in the run's order."""
         return tuple(system_of(facts, self.stages) for facts in self.about.systems)
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import chain, product
 
 from plait.generators.catalogue import planners
-from plait.generators.system import System
+from plait.generators.system import DescribedSystem
 from plait.pipelines.systems import parts_of
 
-_Cells = dict[tuple[str, str], System]
+_Cells = dict[tuple[str, str], DescribedSystem]
 _Sides = tuple[tuple[str, ...], tuple[str, ...]]
 
 
@@ -21,13 +21,13 @@ class PairingMatrix:
     protocol: str
     lvlms: tuple[str, ...]
     t2is: tuple[str, ...]
-    systems: tuple[tuple[System, ...], ...]
+    systems: tuple[tuple[DescribedSystem, ...], ...]
     """By LVLM and text-to-image model."""
     left_aside: tuple[str, ...] = ()
     """Systems of the protocol that are not in the largest full matrix."""
 
     @property
-    def cells(self) -> list[System]:
+    def cells(self) -> list[DescribedSystem]:
         """All systems, row by row."""
         return [*chain.from_iterable(self.systems)]
 
@@ -47,7 +47,7 @@ class PairingMatrix:
         )
 
 
-def composition_of(system: System) -> tuple[str | None, str | None, str | None]:
+def composition_of(system: DescribedSystem) -> tuple[str | None, str | None, str | None]:
     """Return LVLM, text-to-image model and protocol; None for what it has not."""
     if not system.lvlm:
         alone = system.t2i and parts_of(system.name).protocol
@@ -60,7 +60,7 @@ def composition_of(system: System) -> tuple[str | None, str | None, str | None]:
     return system.lvlm.removesuffix(f"@{protocol}"), t2i, protocol
 
 
-def matrices_of(systems: Sequence[System]) -> list[PairingMatrix]:
+def matrices_of(systems: Sequence[DescribedSystem]) -> list[PairingMatrix]:
     """Return the largest full matrix of each protocol, in the order of the systems.
 
     Systems that compose nothing (natives, controls, text alone) are none of it. Of a matrix

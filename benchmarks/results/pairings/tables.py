@@ -28,7 +28,7 @@ from plait.benchmarks.results.table import (
 )
 from plait.generators.buckets import AnyPath
 from plait.generators.files import write_whole
-from plait.generators.system import System
+from plait.generators.system import DescribedSystem
 from plait.scorers.base import Direction
 from plait.scorers.statistics.estimate import Estimate, excludes_zero
 from plait.scorers.statistics.power import POWER
@@ -381,7 +381,7 @@ def _content(pairings: Pairings) -> dict[str, Any]:
     }
 
 
-def _names_in(row: Sequence[System]) -> list[str]:
+def _names_in(row: Sequence[DescribedSystem]) -> list[str]:
     return [system.name for system in row]
 
 

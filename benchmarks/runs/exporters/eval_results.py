@@ -27,7 +27,7 @@ from plait.generators.base import StageSpec
 from plait.generators.errors import UsageError
 from plait.generators.files import write_whole
 from plait.generators.names import unknown
-from plait.generators.system import System
+from plait.generators.system import DescribedSystem
 
 FOLDER = ".eval_results"
 
@@ -86,13 +86,13 @@ def export(run: RunData, systems: Sequence[str], out: Path, task: str | None) ->
 
 
 def _by_model(
-    board: Board, systems: Iterable[System], scorer: str
-) -> tuple[dict[str, System], list[str]]:
+    board: Board, systems: Iterable[DescribedSystem], scorer: str
+) -> tuple[dict[str, DescribedSystem], list[str]]:
     """Return systems by the model that they are, and why others are left out.
 
     UsageError where two of them are one model.
     """
-    models: dict[str, System] = {}
+    models: dict[str, DescribedSystem] = {}
     refused = []
     for system in systems:
         if why := without_page(board, system, scorer):
@@ -134,7 +134,7 @@ def hub_task(about: Mapping[str, Any], task: str | None, scorers: Sequence[str])
     return HubTask(dataset=dataset, revision=data.get("revision"), id=id, scorer=scorer)
 
 
-def without_page(board: Board, system: System, scorer: str) -> str:
+def without_page(board: Board, system: DescribedSystem, scorer: str) -> str:
     """Return why no model's page can hold the mean of a system; "" where one can."""
     if not system.stages:
         return "it has no model"
@@ -162,7 +162,7 @@ def _not_published(stages: Iterable[StageSpec]) -> str:
     return ", ".join(sorted(kinds - {"pretrained"}))
 
 
-def _entry(run: RunData, system: System, task: HubTask) -> dict[str, Any]:
+def _entry(run: RunData, system: DescribedSystem, task: HubTask) -> dict[str, Any]:
     """Return one entry of the list in a file."""
     rows = leaderboard(run.board)
     (row,) = (row for row in rows if row["system"] == system.name)

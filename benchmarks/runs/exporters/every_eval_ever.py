@@ -23,7 +23,7 @@ from plait.generators.base import StageSpec
 from plait.generators.content import text_with_marks
 from plait.generators.document import Document, Query
 from plait.generators.files import safe_name, write_whole
-from plait.generators.system import System
+from plait.generators.system import DescribedSystem
 from plait.scorers.base import Scorer, bounds
 
 VERSION = "0.3.0"
@@ -81,7 +81,7 @@ def export(run: RunData, system: str, answers: Sequence[QueryAnswer], out: Path)
 # ------------------------------------------------------------------------------- models
 
 
-def _model_id(run: RunData, system: System) -> str:
+def _model_id(run: RunData, system: DescribedSystem) -> str:
     """Return the one published model of the system, else its name under what it is.
 
     Models that are not the published ones never bear their names.
@@ -96,7 +96,7 @@ def _model_id(run: RunData, system: System) -> str:
     return f"{kind}/{name}"
 
 
-def _model_info(run: RunData, system: System) -> dict[str, Any]:
+def _model_info(run: RunData, system: DescribedSystem) -> dict[str, Any]:
     managed = any(stage.placement.endpoint for stage in system.stages)
     return {
         "name": system.name,

@@ -27,7 +27,7 @@ from plait.generators.base import DOCUMENT_OUTCOMES, SCORE_OUTCOMES, StageSpec
 from plait.generators.content import text_with_marks
 from plait.generators.document import Content, Image, Query
 from plait.generators.extras import import_extra, require_extra
-from plait.generators.system import System
+from plait.generators.system import DescribedSystem
 from plait.scorers.base import Scorer
 
 MOST_QUERIES = 200
@@ -189,7 +189,9 @@ def _means(scorer: str, scores: Row) -> Iterator[tuple[str, Row]]:
 # ------------------------------------------------------------------------------- config
 
 
-def _config(run: RunData, board: Board, system: System, row: Row) -> dict[str, Any]:
+def _config(
+    run: RunData, board: Board, system: DescribedSystem, row: Row
+) -> dict[str, Any]:
     """Return what the numbers of a system depend on; no path of this machine is in it."""
     about = run.manifest
     asked = about["config"]

@@ -131,13 +131,16 @@ class _Expected:
         own = next((s for s in self.plan.systems if s.name == system), None)
         if own is None:
             return _ALL
-        if own.draft is not None and own.attempts > 1 and spec.digest == own.draft.digest:
+        draft = own.roles.get("draft")
+        drafts = own.limits.drafts
+        if draft is not None and drafts > 1 and spec.digest == draft.digest:
             return self._share_of_attempts(own)
         if any(spec.digest in _digests(s.stages[1:]) for s in self.plan.systems):
             if system not in self._images:
                 self._images[system] = self._share_of_images(own)
             drawn = self._images[system]
-            if own.critic is not None and spec.digest == own.critic.digest:
+            critic = own.roles.get("critic")
+            if critic is not None and spec.digest == critic.digest:
                 return drawn._replace(part=drawn.part * _looks_of_a_drawing(own))
             return drawn
         scorers = [s for s in self.plan.scorers if spec.digest in _digests(s.stages)]
@@ -145,17 +148,16 @@ class _Expected:
 
     def _share_of_images(self, system: System) -> Share:
         """Return the share of the images that answers may hold."""
-        tries = 1 if system.review is None else system.review.tries
+        tries = system.limits.tries
         redrawn = (1 + tries) / (2 * tries)
         again = f", and half of the {tries - 1} redraws" if tries > 1 else ""
         measured = self.sources.images(system.name)
         if measured is not None:
-            most = system.rounds * max(system.max_images, 1)
+            most = max(system.limits.images_of_reply, system.limits.rounds)
             ground = f"images of earlier runs{again}" if again else ""
             return Share(min(1.0, measured / most) * redrawn, ground)
         asking = [query for query in self.queries if query.wants_images]
-        turns = sum(len(query.openings) for query in self.queries)
-        most = system.max_images * system.rounds * turns
+        most = sum(map(system.most_images, self.queries))
         images = sum(system.expected_images(query) for query in asking)
         if not most:
             return _ALL
@@ -166,7 +168,7 @@ class _Expected:
         """Return the share of the plans that may be asked for after an answer's first."""
         answers = len(self.queries)
         turns = sum(len(query.openings) for query in self.queries)
-        most = turns * system.attempts - answers
+        most = turns * system.limits.drafts - answers
         return Share((turns - answers) / most, _FIRST_PLAN) if most else _ALL
 
     def _share_of_scores(
@@ -176,14 +178,12 @@ class _Expected:
         measured = self.sources.records_per_document(spec)
         if measured is not None:
             return Share(min(1.0, measured / sum(scorer.rounds for scorer in scorers)))
-        systems = self.plan.systems
         expected = 0
         most = 0
         for query in self.queries:
-            turns = len(query.openings)
             form = system.answer_form(query)
             images = system.expected_images(query)
-            allowed = max(s.max_images * s.rounds * turns for s in systems)
+            allowed = self.plan.most_images(query)
             for scorer in scorers:
                 most += scorer.rounds * scorer.jobs(query, allowed)
                 if form is not None and scorer.refusal(query, form) is None:
@@ -200,8 +200,8 @@ _HALF = "half of the images that are allowed"
 
 def _looks_of_a_drawing(system: System) -> float:
     """Return how much smaller the critic's share is than that of what is drawn."""
-    assert system.review is not None
-    return system.review.tries / system.review.looks if system.review.looks else 0.0
+    limits = system.limits
+    return limits.tries / limits.looks if limits.looks else 0.0
 
 
 def _digests(stages: Iterable[StageSpec]) -> set[str]:
@@ -209,7 +209,7 @@ def _digests(stages: Iterable[StageSpec]) -> set[str]:
 
 
 def _ground_of_images(system: System, asking: Sequence[Query]) -> str:
-    if system.max_images * system.rounds <= 1:
+    if system.limits.images_of_reply <= 1:
         return "one image an answer that should hold any, as its protocol draws"
     told = sum(bool(q.reference and q.reference.images) for q in asking)
     if told == len(asking):

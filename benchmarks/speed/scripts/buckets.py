@@ -36,7 +36,7 @@ from plait.cluster.watcher import Watcher
 from plait.generators.base import Kind, Result
 from plait.generators.buckets import AnyPath, any_path
 from plait.generators.document import Draft, Request, Text
-from plait.generators.system import System
+from plait.generators.writing import NativeSystem
 
 SPEC = spec_of(0)
 _REQUEST = re.compile(rb'"[A-Z]+ [^"]* HTTP/1\.1"')
@@ -77,7 +77,7 @@ def _create_bucket(url: str) -> None:
 def run(root: AnyPath, records: int) -> None:
     """Make records as `plait run` does, by workers that are threads."""
     samples = samples_of(records // BATCH_SIZE)
-    system = System(name="idle", draft=SPEC)
+    system = NativeSystem(name="idle", draft=SPEC)
     plan = Plan(systems=[system], samples=samples, scorers=[], prompt=lambda s, _: s.turns)
     execute(plan, root, EngineOptions(executor="local"), {}, Watcher())
 

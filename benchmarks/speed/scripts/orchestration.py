@@ -33,7 +33,7 @@ from plait.cluster.run import execute
 from plait.cluster.watcher import Watcher
 from plait.generators.base import Job, Kind, Outcome, Placement, Result, StageSpec
 from plait.generators.document import Draft, Query, Request, Text, Turn
-from plait.generators.system import System
+from plait.generators.writing import NativeSystem
 
 SLEEPS_MS = (0, 10, 50, 200)
 ACTORS = 2
@@ -78,7 +78,7 @@ def samples_of(batches: int) -> list[Query]:
 
 def with_plait(spec: StageSpec, samples: Sequence[Query], root: Path) -> None:
     """Run the engine as `plait run` does: lock, manifest, walks, resume."""
-    system = System(name="sleeper", draft=spec)
+    system = NativeSystem(name="sleeper", draft=spec)
     plan = Plan(systems=[system], samples=samples, scorers=[], prompt=lambda s, _: s.turns)
     execute(plan, root, EngineOptions(), {}, Watcher())
 

@@ -30,6 +30,7 @@ from plait.cluster.store import Store, write_part
 from plait.generators.base import Kind, Result, StageSpec
 from plait.generators.document import Draft, Query, Request, Score, Text, Turn
 from plait.generators.system import System
+from plait.generators.writing import NativeSystem
 from plait.scorers.base import CustomScorer
 
 CATEGORIES = {"SA": 5005, "PBL": 11482, "MSR": 3616}
@@ -66,7 +67,7 @@ def plan_of(queries: int, systems: int, scorers: int) -> Plan:
     drafts = [_stage(f"writer{i}", Kind.DRAFT) for i in range(systems)]
     stages = [_stage(f"scorer{i}", Kind.SCORE) for i in range(scorers)]
     return Plan(
-        systems=[System(name=spec.name, draft=spec) for spec in drafts],
+        systems=[NativeSystem(name=spec.name, draft=spec) for spec in drafts],
         samples=samples_of(queries),
         scorers=[CustomScorer(name=s.name, stage=s, scale="0-100") for s in stages],
         prompt=lambda sample, variant: sample.turns,
@@ -80,12 +81,11 @@ def make_records(plan: Plan, root: Path) -> None:
         scores: dict[str, list[tuple[Item, Result[Any]]]] = {}
         for i, sample in enumerate(plan.samples):
             for spec, item, result in _records_of(plan, system, sample, number * 7 + i):
-                if spec is system.draft:
+                if spec is system.roles["draft"]:
                     answers.append((item, result))
                 else:
                     scores.setdefault(spec.name, []).append((item, result))
-        assert system.draft is not None
-        _commit(root, system.draft, answers)
+        _commit(root, system.roles["draft"], answers)
         for scorer in plan.scorers:
             _commit(root, scorer.stage, scores[scorer.stage.name])
 

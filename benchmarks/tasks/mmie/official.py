@@ -49,7 +49,7 @@ from plait.benchmarks.tasks.reading.sources import load_rows
 from plait.generators.base import Failure, Fault
 from plait.generators.document import Content, Document, Image, Malformed, Query, Text, Turn
 from plait.generators.files import write_whole
-from plait.generators.system import System
+from plait.generators.given import GivenAnswers
 from plait.scorers.judging.mmie import FIRST_TRUTH, first_truth
 
 T = TypeVar("T")
@@ -284,7 +284,7 @@ def read_answers(
     return {model: of_all | own for model, own in answers.items()}
 
 
-def systems_of_folder(folder: Path) -> tuple[TaskSet, tuple[System, ...]]:
+def systems_of_folder(folder: Path) -> tuple[TaskSet, tuple[GivenAnswers, ...]]:
     """Return the queries in `folder` and one system per model that answered them.
 
     Raises TaskError when there is no readable `data.json`. A row that breaks a rule is a
@@ -324,5 +324,5 @@ def systems_of_folder(folder: Path) -> tuple[TaskSet, tuple[System, ...]]:
         fields=FIELDS,
         about=about,
     )
-    systems = (System(name=m, draft=None, answers=a) for m, a in answers.items())
+    systems = (GivenAnswers(name=m, answers=a) for m, a in answers.items())
     return task, tuple(systems)

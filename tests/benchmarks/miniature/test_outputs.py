@@ -25,7 +25,7 @@ from plait.benchmarks.tasks.miniature.reader import sample_of
 from plait.cluster.plan import Evaluation
 from plait.generators.base import Outcome, Result, Unscored
 from plait.generators.document import Document, Score
-from plait.generators.system import System
+from plait.generators.given import GroundTruth
 
 pytestmark = pytest.mark.contract
 
@@ -55,7 +55,7 @@ def board(judged: dict[str, np.ndarray], true: dict[str, np.ndarray]) -> Board:
             evaluations.append(Evaluation(name, sample, 0, made, scores))
     return stored_board(
         evaluations,
-        systems=[System(name=name, draft=None) for name in true],
+        systems=[GroundTruth(name=name) for name in true],
         scorers=[Judge("truth:answer", "0-100"), Judge("judge:mmie-score", "0-100")],
         categories={},
         fields=(),

@@ -159,8 +159,7 @@ def test_what_the_user_sets_goes_over_the_protocol() -> None:
 def test_what_neither_sets_is_the_models_own() -> None:
     config = load_config(None, {"pinned": "geneval2/2026", "data": "geneval2:here"})
     system = resolve("sd3.5-medium@t2i", Models(weights="dummy", overrides=config.models))
-    assert system.render is not None
-    settings = system.render.settings
+    settings = system.roles["render"].settings
     assert (settings["steps"], settings["guidance"]) == (40, 1.0)
     assert settings["dtype"] == "bfloat16"
     assert config.weights == "pretrained"

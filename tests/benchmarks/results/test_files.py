@@ -15,7 +15,7 @@ import pytest
 from boards import stored_results
 from golden_runs import HERE, RUNS
 from pages import DOCS
-from trial import Measuring, as_asked, filled, sample, writer
+from trial import Measuring, as_asked, filled, sample, system_of_stages, writer
 
 from plait.benchmarks.results.files import boards
 from plait.benchmarks.results.files.reading import RunResults
@@ -24,7 +24,6 @@ from plait.benchmarks.runs.opening import make_results, open_results
 from plait.cluster.plan import Plan, evaluations
 from plait.cluster.store import StoreError, read_blob
 from plait.generators.base import Result
-from plait.generators.system import System
 
 pytestmark = pytest.mark.models
 
@@ -56,7 +55,7 @@ def test_pandas_reads_every_table(runs: dict[str, RunResults], table: str) -> No
 
 def test_a_stage_that_systems_call_by_two_names_is_one(tmp_path: Path) -> None:
     drafts = [replace(writer(), name=name) for name in ("writer", "the same one")]
-    systems = [System(name=f"{n}", draft=draft) for n, draft in enumerate(drafts)]
+    systems = [system_of_stages(name=f"{n}", draft=draft) for n, draft in enumerate(drafts)]
     plan = Plan(
         systems=systems, samples=[sample(0)], scorers=[Measuring()], prompt=as_asked
     )
@@ -70,7 +69,7 @@ def test_a_stage_that_systems_call_by_two_names_is_one(tmp_path: Path) -> None:
         weights="tiny",
         store=store,
     )
-    folders = {system.draft and system.draft.folder for system in results.systems}
+    folders = {system.roles["draft"].folder for system in results.systems}
     assert folders == {drafts[0].folder}
     records = results.table("records").column("stage").to_pylist()
     assert records.count(drafts[0].folder) == 1

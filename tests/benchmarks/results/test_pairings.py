@@ -29,6 +29,7 @@ from report_helpers import (
 from report_helpers import stage as named_stage
 from report_helpers import system as named_system
 from scipy.stats import spearmanr
+from trial import system_of_stages
 
 from plait.benchmarks.results.contact_sheet import sheet_of_systems
 from plait.benchmarks.results.costs import DocumentCost, RecordCost, amounts_of
@@ -60,7 +61,6 @@ from plait.generators.base import (
 from plait.generators.document import Draft, Image, ImageRequest, Request, Text, Turn
 from plait.generators.errors import UsageError
 from plait.generators.images import decode
-from plait.generators.system import System
 from plait.scorers.statistics.means import mean, of_differences
 from plait.scorers.statistics.multiple import paired_p_value
 from plait.scorers.statistics.two_way import two_way
@@ -86,7 +86,7 @@ def matrices(*names: str) -> list[PairingMatrix]:
         parts = {"lvlm": label, "t2i": t2i} if t2i else {}
         if protocol == "text":
             parts = {"lvlm": lvlm, "t2i": "no images"}
-        made.append(System(name=name, draft=named_stage(lvlm), **parts))
+        made.append(system_of_stages(name=name, draft=named_stage(lvlm), **parts))
     return matrices_of(made)
 
 

@@ -36,7 +36,6 @@ from plait.benchmarks.runs.run_data import RunData
 from plait.benchmarks.tasks.reading.rules import TaskError
 from plait.generators.base import StageSpec
 from plait.generators.errors import UsageError, WriteError
-from plait.generators.system import with_stages
 
 pytestmark = pytest.mark.contract
 
@@ -402,7 +401,7 @@ def as_published(
     board = replace(
         run.board,
         systems=[
-            with_stages(system, published) if system.name in systems else system
+            system.with_stages(published) if system.name in systems else system
             for system in run.board.systems
         ],
     )

@@ -25,8 +25,10 @@ from trial import (
     filled,
     missing,
     painter,
+    rebuild,
     reviewed,
     sample,
+    system_of_stages,
     talk,
     writer,
 )
@@ -51,7 +53,7 @@ from plait.scorers.judging.resolve import JudgeSettings
 
 pytestmark = pytest.mark.contract
 
-SYSTEM = System(
+SYSTEM = system_of_stages(
     name="deep", draft=writer(), condition=CONDITIONER, render=painter(), rounds=2
 )
 OBEYED = "\x1b[2J\x9b1m \x1b]0;title\x07\r\x7f\u202e end"
@@ -96,7 +98,7 @@ def test_every_stage_of_every_round_is_shown(tmp_path: Path) -> None:
 
 
 def test_every_try_is_shown_with_its_verdict_and_its_cost(tmp_path: Path) -> None:
-    system = reviewed(replace(SYSTEM, condition=None, rounds=1), threshold=1.0)
+    system = reviewed(rebuild(SYSTEM, condition=None, rounds=1), threshold=1.0)
     made = experiment(sample(0), system=system)
     shown = said(made, filled(made.plan, tmp_path))
     tries = [json.loads(t) for t in re.findall(r"drawn: (.*)", shown)]
@@ -108,7 +110,7 @@ def test_every_try_is_shown_with_its_verdict_and_its_cost(tmp_path: Path) -> Non
 
 
 def test_pictures_that_came_with_a_reply_are_shown_in_their_places(tmp_path: Path) -> None:
-    made = experiment(sample(0), system=System(name="deep", draft=writer()))
+    made = experiment(sample(0), system=system_of_stages(name="deep", draft=writer()))
     job = missing(made.plan, store := Store(tmp_path), Kind.DRAFT)
     assert job is not None
     picture = Image.of(b"\x89PNG")
@@ -125,7 +127,10 @@ def test_pictures_that_came_with_a_reply_are_shown_in_their_places(tmp_path: Pat
 
 
 def test_what_was_thought_before_an_answer_and_a_judgement_is_shown(tmp_path: Path) -> None:
-    system, store = System(name="deep", draft=writer(style="answer")), Store(tmp_path)
+    system, store = (
+        system_of_stages(name="deep", draft=writer(style="answer")),
+        Store(tmp_path),
+    )
     made = experiment(sample(0), system=system)
     made = replace(made, scorers=(JudgeSettings().judge("judge:chatty", chat_spec()),))
     for what in ("answer", "judgement"):
@@ -278,7 +283,7 @@ def test_results_are_exported_for_a_commons(
 def test_text_of_older_records_that_is_no_unicode_is_judged_and_exported(
     tmp_path: Path,
 ) -> None:
-    made = experiment(sample(0), system=System(name="deep", draft=writer()))
+    made = experiment(sample(0), system=system_of_stages(name="deep", draft=writer()))
     job = missing(made.plan, store := Store(tmp_path / "run"), Kind.DRAFT)
     assert job is not None
     item, drafted = Item(job.key, job.label, job.input), Result(Draft((Text("a?b"),)))

@@ -64,7 +64,7 @@ def _stages() -> Iterator[StageSpec]:
             yield t2i(name).spec(name, "dummy")
     for name in by_name(Named.NATIVE):
         system = native(name, "dummy", {})
-        yield from (s for s in (system.draft, system.condition, system.render) if s)
+        yield from system.stages
     for name in (
         *by_name(Named.SCORER),
         *(f"judge:{judge}" for judge in by_name(Named.JUDGE)),
@@ -243,7 +243,7 @@ def decoding_stages() -> Mapping[str, StageSpec]:
     known["qwen2-vl-7b"] = lvlm("qwen2-vl-7b").spec("lvlm", "dummy")
     for name in ("janus-pro-1b", "anole", "gill", "minigpt5"):
         system = native(name, "dummy", {})
-        stage = system.condition if name == "janus-pro-1b" else system.draft
+        stage = system.roles["condition" if name == "janus-pro-1b" else "draft"]
         assert stage is not None
         known[name] = stage
     return known

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from cli_helpers import plait as run_plait
 from clipscore_helpers import picture
-from trial import as_asked, filled, painter, sample, writer
+from trial import as_asked, filled, painter, sample, system_of_stages, writer
 from users_own import Thinker
 
 import plait
@@ -30,7 +30,6 @@ from plait.cluster.store import Store
 from plait.generators.base import Kind, Result, StageSpec
 from plait.generators.document import Document, Score, Text
 from plait.generators.errors import PlaitWarning, UsageError
-from plait.generators.system import System, with_stages
 from plait.scorers import resolve_scorer
 from plait.scorers.texts import BleuSettings
 
@@ -50,7 +49,7 @@ LEGACY = {
 
 
 def plan_of(*stages: StageSpec) -> Plan:
-    system = System(name="s", draft=stages[0], render=stages[1])
+    system = system_of_stages(name="s", draft=stages[0], render=stages[1])
     return Plan(
         systems=(system,), samples=(sample(0), sample(1)), scorers=(), prompt=as_asked
     )
@@ -69,10 +68,10 @@ def test_a_run_of_another_version_is_read_by_its_own_digests(tmp_path: Path) -> 
     store = filled(former, tmp_path)
     today = plan_of(replace(writer(), version=9), replace(painter(), stage="brush"))
     recorded = RecordedStages(manifest_of(former))
-    systems = tuple(with_stages(s, recorded.as_recorded) for s in today.systems)
+    systems = tuple(s.with_stages(recorded.as_recorded) for s in today.systems)
     read = evaluations(replace(today, systems=systems), store)
     assert all(isinstance(e.document, Result) for e in read)
-    draft = systems[0].draft
+    draft = systems[0].roles["draft"]
     assert draft is not None
     assert (draft.version, draft.digest) == (writer().version, writer().digest)
     # What would be made again is named with its reason.
@@ -92,7 +91,7 @@ def test_a_users_stage_that_is_given_seeds_now_was_not_given_any(tmp_path: Path)
     today = plan_of(replace(writer(), seeded=True), painter())
     (change,) = recorded.find_superseded(today.stages, store)
     assert "its inputs have seeds now" in str(change)
-    systems = tuple(with_stages(s, recorded.as_recorded) for s in today.systems)
+    systems = tuple(s.with_stages(recorded.as_recorded) for s in today.systems)
     read = evaluations(replace(today, systems=systems), store)
     assert all(isinstance(e.document, Result) for e in read)
     assert RecordedStages(manifest_of(today)).find_superseded(today.stages, store) == []

@@ -21,6 +21,7 @@ from serving_helpers import (
     trial_model,
     user,
 )
+from trial import system_of_stages
 
 from plait.benchmarks.local import LocalSystem, question
 from plait.benchmarks.serving.chats import ChatReply, sample_of
@@ -32,7 +33,7 @@ from plait.cluster.walks import drive
 from plait.generators.base import Result
 from plait.generators.document import Document, Image, Query, Text, Turn
 from plait.generators.images import encode
-from plait.generators.system import Repetition, System, continuation
+from plait.generators.system import Repetition
 from plait.pipelines.composition import one_image
 
 pytestmark = pytest.mark.contract
@@ -146,7 +147,7 @@ def test_segments_are_read_in_their_order() -> None:
 def continued(turns: tuple[Turn, ...]) -> Document:
     system = trial_model().system
     assert system is not None
-    walk = continuation(system, replace(question("x"), turns=turns), Repetition(as_asked))
+    walk = system.reply(replace(question("x"), turns=turns), Repetition(as_asked))
     outcome = drive(walk, LocalStages().outcomes)
     assert isinstance(outcome, Result)
     return outcome.value
@@ -219,7 +220,7 @@ def test_text_alone_is_a_plain_reply(served: Served) -> None:
         assert len(both["choices"][0]["message"]["images"]) == 1
 
 
-WORDS = System(name="words", draft=trial_model().stages[0], max_images=0)
+WORDS = system_of_stages(name="words", draft=trial_model().stages[0], max_images=0)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from paths import CHECKOUT, PYTHON_PATH
 from serving_helpers import trial_model
-from trial import writer
+from trial import system_of_stages, writer
 
 import plait
 import plait.cli
@@ -28,7 +28,6 @@ from plait.benchmarks.serving.gate import ServingLimits
 from plait.benchmarks.serving.served import ServedModel
 from plait.benchmarks.serving.server import ServingError, _listen, resolve_model, serve
 from plait.generators.errors import UsageError
-from plait.generators.system import System
 from plait.scorers.judging.judge import ChatJudge
 
 
@@ -88,7 +87,7 @@ def served_here(model=None, port: int = 0, key: str | None = None) -> int:
 
 def test_a_model_that_cannot_be_loaded_ends_the_server() -> None:
     broken = replace(writer(), target="stages:Unloadable")
-    system = System(name="broken", draft=broken, max_images=0)
+    system = system_of_stages(name="broken", draft=broken, max_images=0)
     with pytest.raises(ServingError, match="weights"):
         served_here(ServedModel(name="broken", weights="tiny", system=system))
 

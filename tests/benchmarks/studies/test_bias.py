@@ -56,8 +56,8 @@ from plait.benchmarks.tasks.task_set import TaskSet
 from plait.cluster.plan import evaluations
 from plait.cluster.store import Store, StoreError
 from plait.generators.errors import UsageError
+from plait.generators.given import GivenAnswers
 from plait.generators.keys import derived_seed
-from plait.generators.system import System
 from plait.scorers.judging import mmie
 from plait.scorers.judging.judge import RubricJudge
 from plait.scorers.judging.sources import OWN_WORDING, RubricSource
@@ -379,7 +379,7 @@ def scored(
     """A run scored by each of the judges, which goes by the first, of settings `own`."""
     texts = {"fair": "good", "long": "good and good and good again"}
     systems = tuple(
-        System(name=n, draft=None, answers={s.id: document(t, *shown) for s in SAMPLES})
+        GivenAnswers(name=n, answers={s.id: document(t, *shown) for s in SAMPLES})
         for n, t in texts.items()
     )
     config = RunConfig(weights="tiny", models={"judge:chatty": own})

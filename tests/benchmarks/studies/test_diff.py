@@ -34,8 +34,8 @@ from plait.cluster.walks import Pending
 from plait.generators.base import Failure, Kind, Result, Skip, StageSpec
 from plait.generators.document import Document, Image, Score, Text
 from plait.generators.errors import UsageError
+from plait.generators.given import GivenAnswers
 from plait.generators.images import ImageError, encode
-from plait.generators.system import System
 from plait.scorers.statistics.means import mean
 
 MINI = CHECKOUT / "generators" / "mini" / "weights" / "qwen2-vl"
@@ -225,7 +225,7 @@ def finished(
     document = Document((Text("x"),))
     given = {s.id: document for s in samples.values()}
     parts: dict[str, Any] = {
-        "systems": tuple(System(name=n, draft=None, answers=given) for n in scores),
+        "systems": tuple(GivenAnswers(name=n, answers=given) for n in scores),
         "scorers": (Measuring(name=scorer),),
     }
 

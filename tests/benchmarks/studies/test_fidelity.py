@@ -34,7 +34,7 @@ from plait.cluster.plan import Evaluation
 from plait.generators.base import Failure, Result
 from plait.generators.document import Document, Score, Text
 from plait.generators.errors import UsageError
-from plait.generators.system import System
+from plait.generators.given import GivenAnswers
 from plait.scorers.base import Direction, Scorer
 from plait.scorers.statistics.margins import Verdict, parse_margin
 from plait.scorers.statistics.means import mean
@@ -406,7 +406,7 @@ def finished(root: str, scores: dict[int, list[float | None]], **asked: str) -> 
             made.append(Evaluation("gill", samples[n], repeat, Result(document), outcome))
     results = stored_results(
         made,
-        systems=(System(name="gill", draft=None, answers=given),),
+        systems=(GivenAnswers(name="gill", answers=given),),
         scorers=(Measuring(),),
         categories={},
         fields=(),

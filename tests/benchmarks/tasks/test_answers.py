@@ -140,7 +140,7 @@ FOUND: list[tuple[Callable[[Path], Path], str, dict[str, int], str]] = [
 def test_a_format_is_told_by_what_is_there(task, make, format, systems, evidence):
     place = make(Path.cwd() / "x")
     with_told, given = systems_of_answers(task, {"x": str(place)})
-    assert {s.name: len(s.answers or {}) for s in given} == systems
+    assert {s.name: len(s.answers) for s in given} == systems
     told = with_told.about["answers"]["x"]
     assert told["format"] == format
     assert evidence in told["evidence"]

@@ -40,7 +40,7 @@ def read(task, rows, name="x.jsonl", **reading):
         task, {"x": str(Path(name).absolute())}, reading=options
     )
     return {
-        system.name: {id: said(answer) for id, answer in (system.answers or {}).items()}
+        system.name: {id: said(answer) for id, answer in system.answers.items()}
         for system in systems
     }
 

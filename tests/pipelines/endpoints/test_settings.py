@@ -192,7 +192,8 @@ def test_a_composition_may_draw_by_a_server_and_is_refused_while_planning(monkey
     name = "qwen2-vl-7b+images:black-forest-labs/FLUX.1-dev"
     system = resolve(name, Models(weights="tiny"))
     assert (system.name, system.t2i) == (name, name.partition("+")[2])
-    stage, placement = system.render, system.render.placement
+    stage = system.roles["render"]
+    placement = stage.placement
     assert (stage.kind, stage.stage) == (Kind.RENDER, "images-endpoint")
     assert (stage.weights, stage.seeded) == (None, True)
     assert (placement.concurrency, placement.batch_size, placement.num_gpus) == (4, 1, 0)

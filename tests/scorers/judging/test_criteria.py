@@ -18,7 +18,7 @@ from plait.cluster.counts import count
 from plait.cluster.store import Store
 from plait.generators.base import Failure, Fault, NotApplicable, Result, Unread
 from plait.generators.document import Image, Query, Request
-from plait.generators.system import System
+from plait.generators.given import GivenAnswers
 from plait.scorers.judging.criteria import (
     ABOUTS,
     CriteriaJudge,
@@ -121,7 +121,7 @@ def test_a_plan_bounds_the_questions_about_answers_that_wait(tmp_path: Path) -> 
     """Two systems wait; of the third's answer, which is there, the questions are known."""
     stage, asked = chat_spec(settings={"style": "strict"}), query(3, 1)
     judge = CriteriaJudge(name="criteria:chatty", stage=stage)
-    there = System(name="there", draft=None, answers={asked.id: ANSWER})
+    there = GivenAnswers(name="there", answers={asked.id: ANSWER})
     plan = plan_of([asked], write=writer())
     plan = replace(plan, scorers=[judge], systems=[*plan.systems, there])
     counts = {c.spec.name: c for c in count(plan, Store(tmp_path))}

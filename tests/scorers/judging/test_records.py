@@ -13,7 +13,7 @@ from trial import LIGHT, run
 from plait.cluster.plan import Plan, evaluations
 from plait.cluster.store import Store
 from plait.generators.document import Document
-from plait.generators.system import System
+from plait.generators.given import GivenAnswers
 from plait.scorers.judging.judge import RubricJudge
 from plait.scorers.judging.mmie import Corrected
 from plait.scorers.judging.rubrics import OWN, Rubric
@@ -35,7 +35,7 @@ def answers(word: str) -> dict[str, Document]:
 
 
 def plan_of(judge: RubricJudge, *words: str) -> Plan:
-    systems = [System(name=w, draft=None, answers=answers(w)) for w in words]
+    systems = [GivenAnswers(name=w, answers=answers(w)) for w in words]
     return Plan(systems=systems, samples=SAMPLES, scorers=[judge], prompt=None)
 
 

@@ -23,7 +23,7 @@ from plait.benchmarks.tasks.task_set import TaskError
 from plait.cluster.walks import read
 from plait.generators.base import Failure, Fault
 from plait.generators.document import Document, Image, Malformed, Query, Text
-from plait.generators.system import Repetition, answer
+from plait.generators.system import Repetition
 from plait.scorers.judging.mmie import flatten
 
 
@@ -283,7 +283,7 @@ def test_a_broken_row_is_the_failure_of_the_model_it_names(tmp_path):
     assert [s.id for s in task.samples if isinstance(s, Query)] == ["SA-1", "SA-2", "SA-3"]
     assert sum(task.about["malformed"].values()) == 4
     repetition = Repetition(task.prompt)
-    found = read(answer(systems[1], task.samples[0], repetition), lambda job: None)
+    found = read(systems[1].answer(task.samples[0], repetition), lambda job: None)
     assert isinstance(found, Failure)
     assert found.fault is Fault.BAD_INPUT
     assert "answer" in found.reason
