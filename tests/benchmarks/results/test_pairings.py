@@ -29,7 +29,7 @@ from report_helpers import (
 from report_helpers import stage as named_stage
 from report_helpers import system as named_system
 from scipy.stats import spearmanr
-from trial import system_of_stages
+from trial import rebuild, system_of_stages
 
 from plait.benchmarks.results.contact_sheet import sheet_of_systems
 from plait.benchmarks.results.costs import DocumentCost, RecordCost, amounts_of
@@ -517,7 +517,7 @@ def test_a_document_costs_the_records_that_are_there(document, tmp_path) -> None
         item = Item(job.key, job.label, job.input)
         store.commit(job.spec, encode(job.spec.kind, [item], [made], seconds))
     names = [f"writer+{a}" for a in "ab"]
-    pairs = [replace(named_system(n), draft=write.spec, render=paint) for n in names]
+    pairs = [rebuild(named_system(n), draft=write.spec, render=paint) for n in names]
     jobs = {"": [write, cat, dog]}
     made = board(
         [Evaluation(n, sample(0), 0, document, {}, jobs) for n in ("native", "writer+a")],

@@ -34,7 +34,6 @@ from plait.benchmarks.runs.exporters import eval_results, mlflow_runs, tracked, 
 from plait.benchmarks.runs.exporters.tracked import TrackedSystem, TrackerClient
 from plait.benchmarks.runs.run_data import RunData
 from plait.benchmarks.tasks.reading.rules import TaskError
-from plait.generators.base import StageSpec
 from plait.generators.errors import UsageError, WriteError
 
 pytestmark = pytest.mark.contract
@@ -395,13 +394,16 @@ def as_published(
     hub = {"source": "hf:me/set@main", "revision": "0" * 40}
     content["data"] = content["data"] | hub
 
-    def published(stage: StageSpec) -> StageSpec:
-        return replace(stage, identity=f"{MODEL}@abc", weights=weights)
+    def published(system: Any) -> Any:
+        roles = {}
+        for role, stage in system.roles.items():
+            roles[role] = replace(stage, identity=f"{MODEL}@abc", weights=weights)
+        return replace(system, roles=roles)
 
     board = replace(
         run.board,
         systems=[
-            system.with_stages(published) if system.name in systems else system
+            published(system) if system.name in systems else system
             for system in run.board.systems
         ],
     )
