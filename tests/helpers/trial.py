@@ -93,7 +93,9 @@ CONDITIONER = StageSpec(
 
 def reviewed(system: System, **settings: Any) -> System:
     """`system` with a critic."""
-    look = StageSpec(name="look", kind=Kind.SCORE, target="stages:Looker", placement=LIGHT)
+    look = StageSpec(
+        name="look", kind=Kind.LOGPROBS, target="stages:Looker", placement=LIGHT
+    )
     review = CriticReview(CriticSettings(**settings), "probability")
     return replace(system, critic=look, review=review)
 
