@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import io
 import json
+import math
 import os
 import signal
 import sys
@@ -38,6 +39,7 @@ from plait.generators.document import (
     Draft,
     Image,
     ImageRequest,
+    LogprobsRequest,
     Payload,
     Request,
     Score,
@@ -45,6 +47,7 @@ from plait.generators.document import (
     with_blobs,
 )
 from plait.generators.images import Drawing
+from plait.generators.logprobs import AnswerTokens, Logprobs
 
 
 class OutOfMemoryError(RuntimeError):
@@ -248,13 +251,16 @@ class Looker:
     def __init__(self, **_: Any) -> None:
         pass
 
-    def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Score]]:
-        return [self._look(c) for c in inputs]
+    def __call__(self, inputs: Sequence[LogprobsRequest]) -> list[Outcome[Logprobs]]:
+        return [self._look(request) for request in inputs]
 
-    def _look(self, candidate: Candidate) -> Outcome[Score]:
-        (image,) = candidate.document.images
-        chance = hashlib.sha256(image.read()).digest()[0] / 255
-        return Result(Score(chance), {"input_tokens": 9})
+    def _look(self, request: LogprobsRequest) -> Outcome[Logprobs]:
+        (image,) = request.shown
+        assert isinstance(image, Image)
+        (answer,) = request.answers
+        chance = (1 + hashlib.sha256(image.read()).digest()[0]) / 256
+        tokens = AnswerTokens((1,), (math.log(chance),))
+        return Result(Logprobs({answer: tokens}), {"input_tokens": 9})
 
 
 class Unloadable:

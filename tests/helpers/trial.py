@@ -143,7 +143,9 @@ def rebuild(system: StagedSystem, **changes: Any) -> StagedSystem:
 
 def reviewed(system: StagedSystem, **settings: Any) -> StagedSystem:
     """`system` with a critic."""
-    look = StageSpec(name="look", kind=Kind.SCORE, target="stages:Looker", placement=LIGHT)
+    look = StageSpec(
+        name="look", kind=Kind.LOGPROBS, target="stages:Looker", placement=LIGHT
+    )
     review = CriticReview(CriticSettings(**settings), "probability")
     return rebuild(system, critic=look, review=review)
 

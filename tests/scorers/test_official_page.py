@@ -14,6 +14,7 @@ from paths import CHECKOUT
 
 from plait.generators.base import Kind, Outcome, Result, StageSpec
 from plait.generators.document import Candidate, Document, Query, Score, Text
+from plait.generators.logprobs import AnswerTokens, Logprobs
 from plait.scorers.answers import AnswerReader, choice, official_choice, official_letter
 from plait.scorers.judging.aspects import ASPECTS, aspects, official_aspects
 from plait.scorers.judging.criteria import official_ruling, ruling
@@ -50,7 +51,7 @@ from plait.scorers.pairwise.readers import (
 )
 from plait.scorers.vqa.dpg import PROPOSITIONS, DpgScorer
 from plait.scorers.vqa.geneval2 import answers_to_read, corrected_atom, official_atom
-from plait.scorers.vqa.questions import YES_NO, AnswerRecord
+from plait.scorers.vqa.questions import YES_NO
 
 RUBRIC = OWN["SA"]
 Reader = Callable[[str], Any]
@@ -98,25 +99,24 @@ def share(reply: str, official: bool = False) -> Any:
     return outcome.value.value if isinstance(outcome, Result) else outcome
 
 
-def record_of(replies: dict[str, float], answers: tuple[str, ...]) -> AnswerRecord:
+def record_of(replies: dict[str, float], answers: tuple[str, ...]) -> Logprobs:
     """What the stage would record where replies, in tokens, are so likely."""
     tokens = {reply.replace("·", ""): tuple(reply.split("·")) for reply in replies}
 
     def chance(*ids: str) -> float:
         return sum(p for r, p in replies.items() if tuple(r.split("·"))[: len(ids)] == ids)
 
-    def logprobs(ids: tuple[str, ...]) -> list[float]:
+    def logprobs(ids: tuple[str, ...]) -> tuple[float, ...]:
         chances = [chance(*ids[:n]) for n in range(1, len(ids) + 1)]
         pairs = zip(chances, [1.0, *chances[:-1]], strict=True)
-        return [math.log(now / before) if now else -math.inf for now, before in pairs]
+        return tuple(math.log(now / before) if now else -math.inf for now, before in pairs)
 
     own = {answer: tokens.get(answer, (answer,)) for answer in answers}
-    return AnswerRecord(
-        {a: {"tokens": list(ids), "logprobs": logprobs(ids)} for a, ids in own.items()}
-    )
+    # Words stand for the tokens' ids, which are only compared.
+    return Logprobs({a: AnswerTokens(ids, logprobs(ids)) for a, ids in own.items()})  # type: ignore[arg-type]
 
 
-def atom(reply: str, read: Callable[[str, str, AnswerRecord], float]) -> float:
+def atom(reply: str, read: Callable[[str, str, Logprobs], float]) -> float:
     question, answer, replies = json.loads(reply)
     return read(question, answer, record_of(replies, answers_to_read(question, answer)))
 
