@@ -391,7 +391,10 @@ def _check_scored(
         if one.name == scorer.name or one.of_sets:
             continue
         own = _scores(board, one).values
-        scored = sum(all(s in own for s in _sides(unit)) for unit in rated)
+        scored = 0
+        for unit in rated:
+            # Of a comparison both answers need a score.
+            scored += own.keys() >= {*_sides(unit)}
         if scored:
             others.append(f"{one.name} ({scored:,})")
     again = command_text("plait", "score", root, "--scorer", scorer.name)
