@@ -134,13 +134,14 @@ class FoundRows:
         by_id: dict[str, str] = {}
         if not self.columns.has("images"):
             return by_id
-        texts = (table.rows for table in self.tables if table.is_text)
-        for row in chain.from_iterable(texts):
-            if isinstance(row.value, dict):
-                own = row.value
-                image = self.columns.value(own, "images")
-                if is_base64(image):
-                    by_id[str(self.columns.value(own, "id"))] = image
+        for table in self.tables:
+            if not table.is_text:
+                continue  # Their images are bytes, which no row refers to.
+            for row in table.rows:
+                if isinstance(row.value, dict):
+                    image = self.columns.value(row.value, "images")
+                    if is_base64(image):
+                        by_id[str(self.columns.value(row.value, "id"))] = image
         return by_id
 
     def about(self) -> dict[str, Any]:
@@ -184,7 +185,10 @@ def find_rows(
     named = (stated.get(main, "").casefold(), *meanings[main].names)
     marks = RowMarks(named, (str, list, dict))
     tables = [read_file(path, marks) for path in files]
-    names = dict.fromkeys(chain.from_iterable(table.names for table in tables))
+    # Columns that any of the files has, in the order in which they first come.
+    names: dict[str, None] = {}
+    for table in tables:
+        names |= dict.fromkeys(table.names)
     key = "data.columns" if of_queries else "data.answer_columns"
     columns = Columns.of(names, meanings, stated, str(found.path), key)
     columns.require(main, str(found.path))
