@@ -327,6 +327,7 @@ class _Queries:
     def _id(self, own: Mapping[str, Any], number: str) -> str:
         if not self.columns.has("id"):
             return number
+        # The row by the name of its column, which an error is to say.
         (name,) = self.columns.by_meaning["id"]
         return Row(own).id(name, numbers=True)
 
@@ -374,6 +375,7 @@ class _Queries:
         for i in users:
             if not any(isinstance(s, Image) or s.text.strip() for s in turns[i].content):
                 raise RowError(Rule.EMPTY, f"{name} has a turn with neither text nor image")
+        # What a chat says after its last question is its answer, not part of the query.
         end = users[-1] + 1
         after = chain.from_iterable(turn.content for turn in turns[end:])
         return tuple(turns[:end]), tuple(after)
@@ -447,6 +449,8 @@ class _Queries:
             return wanted
         if any(isinstance(c, dict) and c.get("about") == "image" for c in criteria):
             return True
+        # A letter is an answer without images; of others the reference tells, and without
+        # one an answer may hold them.
         return not choices and (reference is None or bool(reference.images))
 
     def _metadata(self, own: Mapping[str, Any]) -> dict[str, str]:
@@ -458,6 +462,7 @@ class _Queries:
                 continue
             if not isinstance(value, str) or trouble(value):
                 try:
+                    # JSON escapes what no file of results could hold.
                     value = json.dumps(value, default=_refuse_bytes)
                 except TypeError:
                     continue
@@ -504,6 +509,7 @@ def _below(question: str, choices: Sequence[str]) -> str:
 
 
 def _holds(question: str, letter: str, choice: str) -> bool:
+    """Return whether a question already shows a choice under its letter."""
     signs = (f"{letter}.", f"{letter})", f"{letter}:", f"({letter})")
     return choice in question and any(sign in question for sign in signs)
 
