@@ -1,8 +1,13 @@
-"""How an LVLM's text and a text-to-image model become one interleaved document."""
+"""How an LVLM's text and a text-to-image model become one interleaved document.
+
+A protocol says what the LVLM is told, and how its draft is composed; `_RULES` has all by
+name.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,7 +25,6 @@ T2I_ALONE = "t2i"
 """The protocol of a text-to-image model alone, which composes nothing."""
 EDIT_ALONE = "edit"
 """The same of one that draws from the images of the query too."""
-PROTOCOLS = ("text", "mmie", "outline", EDITING, CRITIC, T2I_ALONE, EDIT_ALONE)
 
 OUTLINE_INSTRUCTION = (
     "Answer with text and pictures. You cannot draw yourself: wherever a picture belongs, "
@@ -61,18 +65,21 @@ def place_images(draft: Draft, query: Query, *, max_images: int) -> Draft:
     text = draft.text
     segments = list[Text | ImageRequest]()
     at = 0
+    images = 0
     for mark in _MARK.finditer(text):
         _add_text(segments, text[at : mark.start()])
         description = mark.group(1)
         at = mark.end()
         if not _CLOSING.match(text, mark.end(1)):
+            # Never closed: what follows its line is text of the answer again.
             description = description.partition("\n")[0]
             at = mark.start(1) + len(description)
         description = " ".join(description.split())
-        count = sum(isinstance(s, ImageRequest) for s in segments)
-        if description and count < max_images:
+        if description and images < max_images:
             segments.append(ImageRequest(prompt=description))
+            images += 1
     _add_text(segments, text[at:])
+    # A draft that holds nothing but dropped marks is an empty answer, not none.
     return Draft(tuple(segments) or (Text(""),))
 
 
@@ -119,26 +126,45 @@ class Composition:
         )
 
 
+def _text(max_images: int) -> Composition:
+    return Composition(compose=text_only, variant="text", max_images=0)
+
+
+def _mmie(max_images: int) -> Composition:
+    return Composition(compose=one_image, variant="text")
+
+
+def _outline(max_images: int) -> Composition:
+    read = partial(place_images, max_images=max_images)
+    instruction = OUTLINE_INSTRUCTION.format(max_images=max_images)
+    return Composition(compose=read, instruction=instruction, max_images=max_images)
+
+
+_RULES: Mapping[str, Callable[[int], Composition]] = {
+    "text": _text,
+    "mmie": _mmie,
+    # One instruction for three: what the LVLM writes is shared, and images alone differ.
+    "outline": _outline,
+    EDITING: _outline,
+    CRITIC: _outline,
+}
+"""By name, how a protocol composes, given the most images of an answer."""
+PROTOCOLS = (*_RULES, T2I_ALONE, EDIT_ALONE)
+
+
 def protocol(name: str, max_images: int = 4) -> Composition:
     """Return how a protocol composes; UsageError for a name that is none.
 
     `critic` is `outline` whose images a critic has drawn again (`plait.pipelines.critic`).
     Those of a text-to-image model alone compose nothing.
     """
-    if name == "text":
-        return Composition(compose=text_only, variant="text", max_images=0)
-    if name == "mmie":
-        return Composition(compose=one_image, variant="text")
-    if name in ("outline", EDITING, CRITIC):
-        # One instruction: what the LVLM writes is shared, and images alone differ.
-        instruction = OUTLINE_INSTRUCTION.format(max_images=max_images)
-        read = partial(place_images, max_images=max_images)
-        return Composition(compose=read, instruction=instruction, max_images=max_images)
-    raise UsageError(
-        f"unknown composition protocol {name!r}; valid are 'text', 'mmie', 'outline', "
-        f"'outline-edit' and 'critic', and for a text-to-image model alone {T2I_ALONE!r} "
-        f"and {EDIT_ALONE!r}"
-    )
+    if name not in _RULES:
+        raise UsageError(
+            f"unknown composition protocol {name!r}; valid are 'text', 'mmie', 'outline', "
+            f"'outline-edit' and 'critic', and for a text-to-image model alone "
+            f"{T2I_ALONE!r} and {EDIT_ALONE!r}"
+        )
+    return _RULES[name](max_images)
 
 
 def text_alone(name: str, lvlm: StageSpec, label: str) -> ComposedSystem:

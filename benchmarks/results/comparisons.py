@@ -146,9 +146,11 @@ def better_pairs(compared: Sequence[Comparison]) -> set[tuple[str, str]]:
 
 def tied_with(best: str, compared: Sequence[Comparison]) -> set[str]:
     """Return the systems that are not shown to be worse than `best`, without it."""
-    names = {name for one in compared for name in (one.a, one.b)}
+    names = set[str]()
+    for one in compared:
+        names |= {one.a, one.b}
     worse = {loser for winner, loser in better_pairs(compared) if winner == best}
-    return {n for n in names - worse - {best} if not is_reference(n)}
+    return {name for name in names - worse - {best} if not is_reference(name)}
 
 
 def ranges_of_ranks(

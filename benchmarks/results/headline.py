@@ -103,7 +103,10 @@ def _column(board: Board, scorer: Scorer) -> tuple[TableColumn, list[TableCell]]
         cells.append(replace(cell, value=None) if is_reference(name) else cell)
     same = f", n={min(sizes):,}" if len(sizes) == 1 else ""
     spans = [cell.span for cell in cells if cell.span]
-    values = {n: mean["mean"] for n, mean in means.items() if mean["mean"] is not None}
+    values = {}
+    for name, mean in means.items():
+        if mean["mean"] is not None:
+            values[name] = mean["mean"]
     column = TableColumn(
         scorer.name,
         scorer.direction,
@@ -124,12 +127,15 @@ def _ties(board: Board, scorer: Scorer) -> set[str]:
         return set()
     rows = leaderboard(board)
     place = placing(rows, scorer)
-    known = [r for r in rows if place(r) < math.inf and not is_reference(r["system"])]
-    if not known:
+    ranked = []
+    for row in rows:
+        if place(row) < math.inf and not is_reference(row["system"]):
+            ranked.append(row)
+    if not ranked:
         return set()
-    best = min(known, key=place)["system"]
-    scored = {row["system"] for row in known}
-    return scored & tied_with(best, comparisons(board)[scorer.name])
+    best = min(ranked, key=place)["system"]
+    names = {row["system"] for row in ranked}
+    return names & tied_with(best, comparisons(board)[scorer.name])
 
 
 def _rank_ranges(
@@ -205,17 +211,21 @@ def furthest_apart(board: Board, keys: Collection[str]) -> Apart | None:
     names = [system.name for system in board.systems]
     models = [i for i, name in enumerate(names) if not is_reference(name)]
     columns = np.array(models if len(models) > 1 else range(len(names)), dtype=int)
-    shown = [q.key for q in board.queries if q.key in keys]
+    shown = [query.key for query in board.queries if query.key in keys]
+    # The keys of a board are sorted.
     rows = np.searchsorted(board.keys, shown)
     for scorer in board.scorers:
         values = board.values[scorer.name][np.ix_(rows, columns)]
+        # `fmax` and `fmin` pass over NaN; a query without any score has a spread of -inf.
         highest = np.fmax.reduce(values, axis=1, initial=-np.inf)
         spread = highest - np.fmin.reduce(values, axis=1, initial=np.inf)
         if (spread > 0).any():
             at = int(spread.argmax())
             form = NumberForm.of(scorer.scale)
-            ends = (int(end(values[at])) for end in (np.nanargmax, np.nanargmin))
-            scores = {names[columns[j]]: form.number(float(values[at, j])) for j in ends}
+            scores = {}
+            for end in (np.nanargmax, np.nanargmin):
+                j = int(end(values[at]))
+                scores[names[columns[j]]] = form.number(float(values[at, j]))
             return Apart(shown[at], scorer.name, scores)
     return None
 

@@ -77,6 +77,7 @@ class Reversal:
     @property
     def verdict(self) -> str:
         """Whether judges show both orders, one or none: what the choice of one decides."""
+        # Of two systems at most two can be shown to be the better one.
         shown = {order.better for order in self.orders if order.shown}
         return (NEITHER, ONE, BOTH)[len(shown)]
 
@@ -93,7 +94,8 @@ class JudgePanel:
     @cached_property
     def _common(self) -> Floats:
         """(judges, queries, systems) values of the answers that all have a score of."""
-        values = np.stack([self.board.values[s.name] for s in self.scorers])
+        values = np.stack([self.board.values[judge] for judge in self.judges])
+        # Else two judges could differ merely because one of them failed on hard answers.
         lacking = np.isnan(values).any(axis=0)
         values[:, lacking] = np.nan
         return values
@@ -109,15 +111,17 @@ class JudgePanel:
     @property
     def _has_fixed(self) -> bool:
         """Whether some system has a value in every category that has any."""
-        known = ~np.isnan(self._common[0])
-        everywhere = np.ones(known.shape[1], np.bool_)
-        found = False
+        # All judges have the same NaN, so the first stands for all.
+        has_score = ~np.isnan(self._common[0])
+        everywhere = np.ones(has_score.shape[1], np.bool_)
+        any_category = False
         for category in self.board.categories:
-            own = known[self.board.rows_of(self.board.groups_of(category))].any(axis=0)
-            if own.any():
-                found = True
-                everywhere &= own
-        return found and bool(everywhere.any())
+            rows = self.board.rows_of(self.board.groups_of(category))
+            in_category = has_score[rows].any(axis=0)
+            if in_category.any():
+                any_category = True
+                everywhere &= in_category
+        return any_category and bool(everywhere.any())
 
     @cached_property
     def _places(self) -> list[int]:
@@ -157,9 +161,10 @@ class JudgePanel:
     def compared(self) -> list[list[Comparison]]:
         """By judge, every two systems on the answers that all judges scored."""
         if self._is_whole:
+            # The board has compared these very answers.
             every = comparisons(self.board)
-            known = {*self.systems}
-            return [_among(known, every[judge]) for judge in self.judges]
+            systems = {*self.systems}
+            return [_among(systems, every[judge]) for judge in self.judges]
         found = []
         for scorer, values in zip(self.scorers, self._common, strict=True):
             own = values[:, self._places]
@@ -170,9 +175,10 @@ class JudgePanel:
     def _is_whole(self) -> bool:
         """Whether all judges scored the same answers, and no system is left out."""
         lacking = np.isnan(self._common[0])
-        values = (self.board.values[judge] for judge in self.judges)
-        same = all(np.array_equal(np.isnan(own), lacking) for own in values)
-        return same and not self._systems_without_average()
+        for judge in self.judges:
+            if not np.array_equal(np.isnan(self.board.values[judge]), lacking):
+                return False
+        return not self._systems_without_average()
 
     @cached_property
     def ranges(self) -> list[dict[str, tuple[int, int]]]:
@@ -233,9 +239,13 @@ class JudgePanel:
         )
 
     def _systems_without_average(self) -> list[str]:
-        names = (system.name for system in self.board.systems)
-        known = {*self.systems}
-        return [n for n in names if n not in known and not is_reference(n)]
+        """Return the systems that some judge has no average of; references are none."""
+        compared = {*self.systems}
+        names = []
+        for system in self.board.systems:
+            if system.name not in compared and not is_reference(system.name):
+                names.append(system.name)
+        return names
 
     def _reversal_table(self) -> ResultTable:
         lines: list[list[TableCell]] = []
@@ -248,11 +258,10 @@ class JudgePanel:
             lines.append([*line, TableCell(reversal.verdict)])
         pairs = len(self.systems) * (len(self.systems) - 1) // 2
         counts = Counter(reversal.verdict for reversal in self.reversals)
-        shown = (f"{name} {counts[name]:,}" for name in (BOTH, ONE, NEITHER))
-        told = ", ".join(shown)
+        verdicts = ", ".join(f"{name} {counts[name]:,}" for name in (BOTH, ONE, NEITHER))
         notes = [
             f"Judges order {len(self.reversals):,} of {pairs:,} pairs of systems "
-            f"differently ({told}). Under each judge stands the better system, and "
+            f"differently ({verdicts}). Under each judge stands the better system, and "
             "whether its own paired comparison shows that, corrected for all pairs. "
             "Where both orders are shown, the choice of judge decides which is better; "
             "elsewhere one of the judges, or neither, tells them apart."
@@ -265,12 +274,12 @@ class JudgePanel:
 
     def as_json(self) -> dict[str, Any]:
         """Return plain data."""
-        ranks = {}
+        ranks: dict[str, dict[str, Any]] = {}
         for i, judge in enumerate(self.judges):
-            ranks[judge] = {
-                name: {"value": self.rankings.ranks[i][name].value, "range95": [*own]}
-                for name, own in self.ranges[i].items()
-            }
+            ranks[judge] = {}
+            for name, range95 in self.ranges[i].items():
+                value = self.rankings.ranks[i][name].value
+                ranks[judge][name] = {"value": value, "range95": [*range95]}
         mean_ranks = self.rankings.mean_ranks
         taus = []
         for (i, j), tau in self.rankings.taus.items():
@@ -320,8 +329,13 @@ def panels_of(board: Board) -> list[JudgePanel]:
         prefix, colon, _ = scorer.name.partition(":")
         if colon and _asks_a_model(prefix) and not scorer.of_sets:
             kinds.setdefault(prefix, []).append(scorer)
-    panels = [JudgePanel(kind, board, own) for kind, own in kinds.items() if len(own) > 1]
-    return [panel for panel in panels if len(panel.systems) > 1]
+    panels = []
+    for kind, scorers in kinds.items():
+        if len(scorers) > 1:
+            panel = JudgePanel(kind, board, scorers)
+            if len(panel.systems) > 1:
+                panels.append(panel)
+    return panels
 
 
 def _asks_a_model(prefix: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal
 
 from plait.benchmarks.protocols.differences import (
@@ -233,7 +234,9 @@ def _difference_notes(comparisons: Sequence[PublishedComparison]) -> Iterator[st
     for text, own in systems.items():
         of = "" if len(own) == len(every) else f" ({', '.join(own)})"
         yield f"Differs{of}: {text}."
-    for text in dict.fromkeys(text for one in comparisons for text in one.unmet):
+    # Said once, however many systems it is true of.
+    unmet = chain.from_iterable(one.unmet for one in comparisons)
+    for text in dict.fromkeys(unmet):
         yield f"Cannot be set: {text}."
 
 

@@ -153,9 +153,11 @@ class ResultTable:
         numeric: bool | None = None,
     ) -> ResultTable:
         """Return a table of texts or cells; `numeric` applies to columns that are texts."""
-        columns = [
-            TableColumn(c, numeric=numeric) if isinstance(c, str) else c for c in head
-        ]
+        columns = []
+        for column in head:
+            if isinstance(column, str):
+                column = TableColumn(column, numeric=numeric)
+            columns.append(column)
         cells = [_cells_of(row) for row in rows]
         return cls(title=title, columns=columns, rows=cells, notes=notes)
 
@@ -167,15 +169,19 @@ class ResultTable:
             texts: dict[int, str] = {}
             values: dict[int, float] = {}
             for i, row in enumerate(self.rows):
-                if (value := row[j].value) is not None:
+                value = row[j].value
+                if value is not None:
                     texts[i] = row[j].text
                     values[i] = value
+            # Of a single value nobody can say that it is the best.
             if column.direction is None or len(values) < 2:
                 continue
             choose = max if column.direction == "higher" else min
             best = choose(values, key=values.__getitem__)
-            # A value that is printed like the best is as good as the best.
-            marked |= {(i, j) for i, text in texts.items() if text == texts[best]}
+            for i, text in texts.items():
+                # A value that is printed like the best is as good as the best.
+                if text == texts[best]:
+                    marked.add((i, j))
         return frozenset(marked)
 
     @property
@@ -213,10 +219,14 @@ class ResultTable:
         return right
 
     def _cells(self, form: Callable[[TableCell, bool], T]) -> list[list[T]]:
+        """Return the cells as `form` writes them, which is told whether one is the best."""
         best = self.best
         rows = []
         for i, row in enumerate(self.rows):
-            rows.append([form(cell, (i, j) in best) for j, cell in enumerate(row)])
+            line = []
+            for j, cell in enumerate(row):
+                line.append(form(cell, (i, j) in best))
+            rows.append(line)
         return rows
 
     @property
@@ -246,10 +256,9 @@ class ResultTable:
             flows = j > 0 and not right[j]
             first = _PADDING + columns[0].least if columns else 0
             beside = room - first - _PADDING if flows else room // 3
-            cells = [
-                _rich_cell(row[j], (i, j) in best, beside, flows=flows)
-                for i, row in enumerate(self.rows)
-            ]
+            cells = []
+            for i, row in enumerate(self.rows):
+                cells.append(_rich_cell(row[j], (i, j) in best, beside, flows=flows))
             side: JustifyMethod = "right" if right[j] else "left"
             column = _grid_column(heading.full, side, cells, room, flows=flows)
             own = _PADDING + column.least
@@ -406,8 +415,10 @@ def _widths(columns: Sequence[GridColumn], room: int) -> list[int]:
     spare = max(room - sum(widths), 0)
     needs = [column.widest - column.least for column in columns]
     # Whoever needs least comes first: what it does not use is for the others.
-    for left, i in enumerate(sorted(range(len(columns)), key=needs.__getitem__)):
-        more = min(needs[i], spare // (len(columns) - left))
+    by_need = sorted(range(len(columns)), key=needs.__getitem__)
+    for served, i in enumerate(by_need):
+        share = spare // (len(columns) - served)
+        more = min(needs[i], share)
         widths[i] += more
         spare -= more
     return widths
@@ -435,6 +446,8 @@ def _rich_cell(cell: TableCell, best: bool, width: int, *, flows: bool) -> Text:
 
 def plain(text: str) -> str:
     """`text` on one line, with Markdown's markup escaped; `_` is none within a word."""
+    # A closing bracket makes a link only before one of ( [ :, and an underscore emphasises
+    # only where it begins or ends a word: most names of models have neither.
     markup = r"([\\`*|<]|\](?=[(\[:])|(?<![^\W_])_|_(?![^\W_]))"
     return re.sub(markup, r"\\\1", printable(text))
 
@@ -474,8 +487,10 @@ def csv_text(head: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
 def _csv_cell(value: Any) -> Any:
     if not isinstance(value, str):
         return value
-    guarded = _FORMULA.match(value) and not _FIGURE.fullmatch(value)
-    return visible(f"'{value}" if guarded else value)
+    # A text such as "=1+2" is computed by the spreadsheet that opens it, and one of a
+    # model's answer may do harm; "-0.5 [-1.0, 0.2]" begins alike and is left as it is.
+    is_formula = _FORMULA.match(value) and not _FIGURE.fullmatch(value)
+    return visible(f"'{value}" if is_formula else value)
 
 
 def markdown_page(title: str, remarks: Iterable[str], tables: Iterable[ResultTable]) -> str:

@@ -484,8 +484,8 @@ def experiment_of(
     named = NameResolver(task).resolve(config, given, identities or {})
     if ids is None:
         ids = read_ids(config)
-    samples = selection(config, task, ids)
-    return named.on(config, SettledData(task=task, samples=samples, ids=ids))
+    queries = selection(config, task, ids)
+    return named.on(config, SettledData(task=task, samples=queries, ids=ids))
 
 
 @dataclass(frozen=True, kw_only=True)

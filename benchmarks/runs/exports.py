@@ -111,7 +111,7 @@ def export_documents(
         return every_eval_ever.export(run, system, answers, out)
     if form == "parquet":
         return _write_parquet(list(_rows(run, answers)), out)
-    documents = ((sample, document) for sample, document, _ in _documents(answers))
+    documents = ((query, document) for query, document, _ in _documents(answers))
     if form == "ueval":
         return ueval.export(documents, system, out, read_blob)
     benchmark = MMIE if run.about.categories == CATEGORIES else run.about.name
@@ -123,10 +123,10 @@ def _documents(
 ) -> Iterator[tuple[Query, Document, QueryAnswer]]:
     """Return the answers that are there."""
     for answer in answers:
-        sample = answer.query.sample
+        query = answer.query.sample
         document = answer.document
-        if isinstance(sample, Query) and document is not None:
-            yield sample, document, answer
+        if isinstance(query, Query) and document is not None:
+            yield query, document, answer
 
 
 def _write_parquet(rows: list[dict[str, Any]], out: Path) -> int:
@@ -151,28 +151,28 @@ def _rows(run: RunData, answers: Sequence[QueryAnswer]) -> Iterator[dict[str, An
     for system in run.results.systems:
         if "draft" in system.roles and system.roles["draft"].seeded:
             seeded.add(system.name)
-    for sample, document, answer in _documents(answers):
+    for query, document, answer in _documents(answers):
         own_seed = None
         if answer.system in seeded:
-            own_seed = derived_seed(seed, sample.id, answer.repeat - 1, TEXT_POSITION)
+            own_seed = derived_seed(seed, query.id, answer.repeat - 1, TEXT_POSITION)
         yield {
-            "id": sample.id,
-            "category": sample.category,
-            "field": sample.field,
+            "id": query.id,
+            "category": query.category,
+            "field": query.field,
             "system": answer.system,
             "repeat": answer.repeat,
             "run_seed": seed,
             "seed": own_seed,
-            "question": text_with_marks(sample.question),
-            "reference": sample.reference and text_with_marks(sample.reference.segments),
+            "question": text_with_marks(query.question),
+            "reference": query.reference and text_with_marks(query.reference.segments),
             "text": text_with_marks(document.segments),
             "images": [_cell(image) for image in document.images],
             "scores": [
                 {"scorer": n, "outcome": v.outcome, "value": v.value, "reason": v.reason}
                 for n, v in answer.scores.items()
             ],
-            "question_images": _cells(sample.question),
-            "reference_images": sample.reference and _cells(sample.reference.segments),
+            "question_images": _cells(query.question),
+            "reference_images": query.reference and _cells(query.reference.segments),
         }
 
 

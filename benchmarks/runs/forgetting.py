@@ -93,6 +93,8 @@ class ForgottenParts:
         places = _systems_at(manifest)
         unnamed = {*self.systems} - {*manifest["config"]["systems"]}
         for label, names in places.items():
+            # The config names a place, not its systems: without one of them it would bring
+            # all of them back.
             if unnamed & names and (left := names - {*self.systems}):
                 raise UsageError(
                     f"the answers at {label} are named together: forget "
@@ -172,6 +174,8 @@ def _manifest_without(
     config["answers"] = _without_keys(config.get("answers", {}), labels)
     if "variants" in config:
         config["variants"] = _without_keys(config["variants"], forgotten.systems)
+    # Settings of models that nothing else names go too: a later system of that name would
+    # take them for its own.
     named = (*config["systems"], *config["scorers"], *_judges(root))
     settled = models_named((*forgotten.systems, *forgotten.scorers)) - models_named(named)
     config["models"] = _without_keys(config.get("models", {}), settled)
@@ -252,6 +256,7 @@ def _forget_comparisons(root: AnyPath, systems: Collection[str]) -> dict[AnyPath
         if len(left) < len(lines):
             unused.setdefault(path.parent, set()).update(r["stage"] for r in rulings)
             write_whole(path, b"".join(line + b"\n" for line in left))
+    # What is left of other comparisons in the same store may need the same replies.
     for store, stages in unused.items():
         for path in matching(store, RULINGS):
             lines = path.read_bytes().split(b"\n")

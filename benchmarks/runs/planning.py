@@ -164,9 +164,12 @@ class RunPlan:
             shard=shard,
             on_progress=on_progress,
         )
+        # Counted as if the records that are to be made again were not there.
         again = thinking_drafts(experiment.plan.part(shard), store) if remake else ()
         with store.without(again):
             plan = _within_budget(trials.plan_of, experiment, options)
+        # Keys, packages and weights are missing only for stages that have work left: a run
+        # that has ended can be reported without any of them.
         left = [c.spec for c in plan.counts if c.to_run]
         made = plan.experiment
         planned = ExpectedAnswers(made.systems, made.samples, config.repeats)

@@ -106,8 +106,8 @@ def settle_data(
         gone = set()
         now.update((id, stored.rows[id]) for id in kept)
     left = None if ids is None else [id for id in ids if id not in gone]
-    samples = selection(config, task, left)
-    selected = [sample.id for sample in samples]
+    queries = selection(config, task, left)
+    selected = [query.id for query in queries]
     if new := new_rows(selected, stored, now):
         late = "not in the data then"
         rows = ids_text(new, f"row asked was {late}", f"rows asked were {late}")
@@ -119,7 +119,7 @@ def settle_data(
         refusals.insert(0, _other_name(before, config))
     former = [id for id in stored.ids if id not in gone]
     lost = {*former}.difference(selected)
-    refusals += _refuse_lost(len(lost), len(former), len(samples))
+    refusals += _refuse_lost(len(lost), len(former), len(queries))
     kept_rows = stored.rows.copy()
     if gone:
         kept_rows = RowDigests(row for row in stored.rows.items() if row[0] not in gone)
@@ -127,7 +127,7 @@ def settle_data(
     kept_rows.update((id, now[id]) for id in selected if id in asked_now)
     return SettledData(
         task=task,
-        samples=samples,
+        samples=queries,
         ids=left,
         rows=kept_rows,
         asked=stored.ids,
@@ -180,12 +180,12 @@ def data_as_made(
             f"data {config.data} has changed since the run in {root} was made "
             f"({difference}): restore the former data"
         )
-    samples = selection(config, task, ids)
+    queries = selection(config, task, ids)
     if stored:
         rows = stored.rows.copy()
-        rows.update((query.id, now[query.id]) for query in samples)
+        rows.update((query.id, now[query.id]) for query in queries)
         now = rows
-    return SettledData(task=task, samples=samples, ids=ids, rows=now)
+    return SettledData(task=task, samples=queries, ids=ids, rows=now)
 
 
 def _as_a_whole(
@@ -210,17 +210,17 @@ def _as_a_whole(
         if before.data != config.data:
             refusals = [_other_name(before, config)]
         return SettledData(task=task, samples=(), ids=ids, refusals=refusals)
-    samples = selection(config, task, ids)
+    queries = selection(config, task, ids)
     former = () if difference else selection(before, task, manifest.get("ids"))
-    here = IdTable(map(_place, samples))
+    here = IdTable(map(_place, queries))
     lost = IdTable(place for place in map(_place, former) if place not in here)
     return SettledData(
         task=task,
-        samples=samples,
+        samples=queries,
         ids=ids,
         rows=now,
         former=len(former),
-        refusals=[*_refuse_lost(len(lost), len(former), len(samples))],
+        refusals=[*_refuse_lost(len(lost), len(former), len(queries))],
     )
 
 
@@ -265,9 +265,9 @@ def _refuse_lost(lost: int, former: int, asked: int) -> Iterator[str]:
         )
 
 
-def _place(sample: Query | Malformed) -> str:
+def _place(query: Query | Malformed) -> str:
     """Distinguishes a malformed row from the valid one with its id."""
-    return f"{sample.id}\n{getattr(sample, 'row', None)}"
+    return f"{query.id}\n{getattr(query, 'row', None)}"
 
 
 def refuse_changed_data(root: AnyPath, manifest: Mapping[str, Any], task: TaskSet) -> None:
@@ -299,14 +299,14 @@ def selection(config: RunConfig, task: TaskSet, ids: Ids) -> Queries:
 
     TaskError where there are none, and for ids that the task set does not have.
     """
-    samples = task.samples
-    if not samples:
+    queries = task.samples
+    if not queries:
         raise TaskError(f"{config.data} holds no queries")
     if ids is not None:
-        samples = select_queries(samples, ids)
+        queries = select_queries(queries, ids)
     if config.limit is not None:
-        samples = limit_queries(samples, config.limit, config.seed)
-    return samples
+        queries = limit_queries(queries, config.limit, config.seed)
+    return queries
 
 
 def read_ids(config: RunConfig) -> list[str] | None:

@@ -297,8 +297,11 @@ class Answers(Sequence[QueryAnswer]):
     def __getitem__(self, at: int | slice) -> "QueryAnswer | Answers":
         if isinstance(at, slice):
             return Answers(self.run, self.rows[at])
+        # The range brings what a list has: numbers from the end, and IndexError.
         place = range(len(self))[at]
         if place not in self._near:
+            # Answers are mostly asked for one after the other: a file is opened once for
+            # all that stand near each other.
             start = place // _AT_ONCE * _AT_ONCE
             self._near.clear()
             read = self.run._read_answers(self.rows[start : start + _AT_ONCE])
@@ -488,6 +491,7 @@ class RunData:
         }
         numbers = self.board.table.column("repeat").to_numpy()
         wanted = self.board.is_answer
+        # Not `&=`, which would change the mask that the board keeps.
         for column, names in asked.items():
             if names is not None:
                 wanted = wanted & self.board.column[column].is_(*names)
@@ -496,6 +500,7 @@ class RunData:
         rows = np.flatnonzero(wanted)
         by_system = self.board.column["system"].recode(self.systems)[rows]
         by_query = self.board.column["query"].recode([*self.queries])[rows]
+        # The last key of `lexsort` is the first to be sorted by.
         return Answers(self, rows[np.lexsort((by_query, numbers[rows], by_system))])
 
     def answer(self, query: str, system: str, repeat: int = 1) -> QueryAnswer:

@@ -205,12 +205,16 @@ def _check_overlap(rated: Rated, judges: RatedDocuments) -> None:
 
 
 def _counts(name: str, judges: RatedDocuments, rated: Rated) -> dict[str, Any]:
+    """Return what became of every annotated answer at one judge."""
     scored = judges.values.get(name, {})
     missing = judges.missing.get(name, {})
-    ids = {u.id for u in judges.about}
-    systems = {u.system for u in judges.about}
-    no_score = Counter(why for unit, why in missing.items() if unit in rated)
-    unmatched = sorted(unit for unit in rated if unit not in scored and unit not in missing)
+    ids = {unit.id for unit in judges.about}
+    systems = {unit.system for unit in judges.about}
+    no_score = Counter[str]()
+    for unit, why in missing.items():
+        if unit in rated:
+            no_score[why] += 1
+    unmatched = sorted(rated.keys() - scored.keys() - missing.keys())
     reasons = Counter(_unknown(unit, ids, systems) for unit in unmatched)
     return {
         "annotated": len(rated),
@@ -237,13 +241,24 @@ def _measures(
     rated: Rated,
     settings: AgreementSettings,
 ) -> dict[str, Any]:
+    """Return a judge's agreement with people, by the measures of the benchmark at hand.
+
+    Preferences are those of Creation-MMBench, votes those of MLLM-Bench, scores MMIE's.
+    """
     scored = judges.values.get(name, {})
-    matched = [(u, scored[u], rated[u]) for u in sorted(rated) if u in scored]
+    matched = []
+    for unit in sorted(rated):
+        if unit in scored:
+            matched.append((unit, scored[unit], rated[unit]))
     if people.form == "preference":
-        preferred = [(u.id, float(own), _numbers(human)) for u, own, human in matched]
+        preferred = []
+        for unit, own, human in matched:
+            preferred.append((unit.id, float(own), _numbers(human)))
         return {"agreement": _plain(creation_agreement(preferred))}
     if people.form == "vote":
-        voted = [(u.id, cast(Vote, own), _votes(human)) for u, own, human in matched]
+        voted = []
+        for unit, own, human in matched:
+            voted.append((unit.id, cast(Vote, own), _votes(human)))
         return {"agreement": _all_plain(mllm_agreement(voted))}
     scale = judges.scales.get(name, "")
     human_ends = ends_of(settings.people_scale)
@@ -257,6 +272,8 @@ def _measures(
         mean = float(np.mean([*_numbers(human).values()]))
         about = _about(unit, judges, people)
         pairs.append(ScoredPair(query=unit.id, **about._asdict(), judge=score, human=mean))
+    # A judge without ends of its scale cannot be mapped: its mean absolute error would
+    # compare numbers of two scales.
     one_scale = not settings.rescale or ends is not None
     groups = agreement(pairs, one_scale=one_scale, draws=settings.draws)
     return {"scale": scale, "rescaled": mapped, "groups": [g.as_json() for g in groups]}
@@ -463,9 +480,11 @@ def _rows(judge: Mapping[str, Any]) -> list[Row]:
 
 
 def _group(group: Mapping[str, Any]) -> TableCell:
-    names = [group["category"] or "all categories", group["kind"]]
+    name = group["category"] or "all categories"
+    if group["kind"]:
+        name = f"{name}, {group['kind']}"
     queries = f"{group['pairs']:,} answers to {group['queries']:,} queries"
-    return TableCell(", ".join(n for n in names if n), queries)
+    return TableCell(name, queries)
 
 
 def _caption(counts: Mapping[str, Any], truth: str | None, blank: int) -> str:

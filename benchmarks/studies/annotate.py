@@ -120,6 +120,7 @@ def _items(
     options: AnnotateOptions,
 ) -> dict[str, dict[str, Any]]:
     """Return what the key says of each item, by token; `tokens` are those of each block."""
+    # In pairs the sides are turned at random, so that a preference for a side cancels.
     items: dict[str, dict[str, Any]] = {}
     first: dict[Unit, str] = {}
     sides = random.Random(options.seed)
@@ -196,6 +197,7 @@ def _blocks(
             f"{len(known):,} items can be shown and {total:,} would be; there must be "
             f"some, and three times as many as repeated ones ({repeated})"
         )
+    # A third of the items at least stands between an item and its repetition.
     again = drawn[:repeated]
     rest = [*drawn[repeated:], *gold]
     rng.shuffle(rest)
@@ -241,6 +243,7 @@ def units_to_show(
 def _gold(
     path: Path, options: AnnotateOptions, known: Sequence[Unit]
 ) -> dict[Unit, dict[str, Any]]:
+    """Return the right answers by item, from a file of annotations; UsageError."""
     ratings = read_ratings(path, rater="annotator", unnamed="gold", scale=f"0-{TOP}")
     form = "vote" if options.pairs else "score"
     if ratings.form != form or len(ratings.values) != 1:
@@ -276,6 +279,7 @@ def _contents(board: Board, units: Sequence[Unit]) -> dict[Unit, tuple[Query, Co
 
 
 def _form(name: str) -> dict[str, Any]:
+    """Return what raters are asked in a form: a vote, a score, or a rubric's criteria."""
     if name == _PAIR:
         keys = {
             "1": "the left one",

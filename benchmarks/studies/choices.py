@@ -120,33 +120,45 @@ class Judged:
         counted = [pair for pair in pairs if pair.id in self.whole]
         if not counted:
             return Estimate(None, None, 0, "no pair of which all replies can be read")
-        rights = []
+        shares = []
         for pair in counted:
+            # The mean over both orders: a judge that always names the first shown has 0.
             toward_a = float(np.sign(self.whole[pair.id]).mean())
             toward_chosen = toward_a if pair.chosen == "A" else -toward_a
-            rights.append(50.0 * (1 + toward_chosen))
-        mean = pooled_mean([pair.prompt for pair in counted], rights, PERCENT)
+            shares.append(50.0 * (1 + toward_chosen))
+        mean = pooled_mean([pair.prompt for pair in counted], shares, PERCENT)
         return replace(mean, n=len(counted))
 
     @cached_property
     def whole(self) -> dict[str, Sequence[float]]:
         """The preferences for A in each pair of which everything could be read."""
-        read = {id: _preferences(replies) for id, replies in self.said.items()}
-        return {id: own for id, own in read.items() if len(own) == self.orders}
+        whole: dict[str, Sequence[float]] = {}
+        for pair, replies in self.said.items():
+            preferences = _preferences(replies)
+            if len(preferences) == self.orders:
+                whole[pair] = preferences
+        return whole
 
     def official(self, pairs: Iterable[Pair]) -> dict[str, Any]:
         """Return the official counts, and their quotient in percent."""
-        correct = judged = evaluated = 0
+        evaluated = 0
+        judged = 0
+        correct = 0
         for pair in pairs:
             evaluated += pair.id in self.said
+            # Every order by itself, as the official program counts.
             for preference in _preferences(self.said.get(pair.id, ())):
                 judged += 1
                 names_chosen = (preference > 0) == (pair.chosen == "A")
+                # A tie names neither, and is wrong.
                 if preference and names_chosen:
                     correct += 1
-        share = 100 * (correct / judged) if judged else None
-        counts = {"evaluated": evaluated, "correct": correct, "judged": judged}
-        return counts | {"accuracy": share}
+        return {
+            "evaluated": evaluated,
+            "correct": correct,
+            "judged": judged,
+            "accuracy": 100 * (correct / judged) if judged else None,
+        }
 
     def positions(self, pairs: Iterable[Pair]) -> dict[str, Estimate]:
         """Return how far the place of an answer decides; empty where it has none."""
@@ -159,8 +171,11 @@ class Judged:
         # Preferences here are for A; the measures want them for the answer shown first,
         # which in the other order is B.
         measures = position_measures(named, -swapped)
-        shares = {name: [*map(float, measures[name])] for name in POSITIONS}
-        return {name: pooled_mean(prompts, own, PERCENT) for name, own in shares.items()}
+        means = {}
+        for name in POSITIONS:
+            shares = [*map(float, measures[name])]
+            means[name] = pooled_mean(prompts, shares, PERCENT)
+        return means
 
     def counts(self, pairs: Sequence[Pair]) -> dict[str, int]:
         """Return pairs, and replies without a preference by outcome.
@@ -198,8 +213,10 @@ def choices_report(root: AnyPath, names: Collection[str] = ()) -> Mapping[str, A
     where the data hold no choices, and where nothing was judged.
     """
     results = open_results(root)
-    valid = [q for q in results.queries.values() if isinstance(q, Query)]
-    pairs = [Pair.of(query) for query in valid if CHOSEN in query.metadata]
+    pairs = []
+    for query in results.queries.values():
+        if isinstance(query, Query) and CHOSEN in query.metadata:
+            pairs.append(Pair.of(query))
     if not pairs:
         raise UsageError(
             f"the data of {root} ({results.about.name}) do not say which answers people "
@@ -212,10 +229,12 @@ def choices_report(root: AnyPath, names: Collection[str] = ()) -> Mapping[str, A
             f"nothing in {root} has judged {' and '.join(ANSWERS)}: answer with both "
             "systems, and name a scorer, or run `plait compare`"
         )
-    known = {judge.name for judge in judges}
+    judge_names = {judge.name for judge in judges}
     for name in names:
-        if name not in known:
-            raise unknown("judge", name, sorted(known))
+        if name not in judge_names:
+            raise unknown("judge", name, sorted(judge_names))
+    if names:
+        judges = [judge for judge in judges if judge.name in names]
     figures = published_figures({pair.split for pair in pairs})
     return {
         "form": "choice",
@@ -224,17 +243,21 @@ def choices_report(root: AnyPath, names: Collection[str] = ()) -> Mapping[str, A
         "warning": board.warning,
         "pairs": len(pairs),
         "prompts": len({pair.prompt for pair in pairs}),
-        "judges": [_plain(j, pairs) for j in judges if not names or j.name in names],
+        "judges": [_plain(judge, pairs) for judge in judges],
         "published": [figure.as_json for figure in figures],
     }
 
 
 def _scorers(board: Board) -> Iterator[Judged]:
+    """Yield what each scorer of single answers says of the pairs, by its two scores."""
     if not {*ANSWERS} <= {system.name for system in board.systems}:
         return
     for scorer in board.scorers:
-        scores = _scores(board, scorer.name)
-        said = {id: [_preference(by, scorer)] for id, by in scores.items() if len(by) == 2}
+        said = {}
+        for query, by_system in _scores(board, scorer.name).items():
+            # A preference needs a judgement of both answers, even one without a score.
+            if len(by_system) == 2:
+                said[query] = [_preference(by_system, scorer)]
         yield Judged(
             name=scorer.name,
             stage=scorer.stage.digest[:12],
@@ -256,23 +279,32 @@ def _scores(board: Board, scorer: str) -> dict[str, dict[str, tuple[str, float |
 
 
 def _preference(scores: Mapping[str, tuple[str, float | None]], scorer: Scorer) -> Said:
-    (one, a), (other, b) = (scores[system] for system in ANSWERS)
-    if a is None or b is None:
-        return Said(other if b is None else one)
+    """Return the preference for answer A, or the outcome of an answer without a score."""
+    name_of_a, name_of_b = ANSWERS
+    outcome_of_a, a = scores[name_of_a]
+    outcome_of_b, b = scores[name_of_b]
+    if b is None:
+        return Said(outcome_of_b)
+    if a is None:
+        return Said(outcome_of_a)
+    # Not a - b: differences of rounding alone are a tie, as in all paired comparisons.
     difference = float(paired_differences(np.array([a]), np.array([b]))[0])
     sign = 1 if scorer.direction == "higher" else -1
     return Said(OutcomeName.DONE, sign * difference)
 
 
 def _judges_of_pairs(results: RunResults) -> Iterator[Judged]:
+    """Yield what each judge of `plait compare` says of the pairs, in both orders."""
     for judge, rulings in find_rulings(results).items():
         said: dict[str, dict[bool, Said]] = {}
-        for r in rulings:
-            sides = (r.first.system, r.second.system)
-            if sides == ANSWERS and r.repeat == r.judging == 0:
-                toward_first = r.preference or 0
-                toward_a = -toward_first if r.swapped else toward_first
-                said.setdefault(r.question, {})[r.swapped] = Said(r.outcome, toward_a)
+        for ruling in rulings:
+            sides = (ruling.first.system, ruling.second.system)
+            # Only the first answers, judged once: people saw no others.
+            if sides == ANSWERS and ruling.repeat == ruling.judging == 0:
+                toward_first = ruling.preference or 0
+                toward_a = -toward_first if ruling.swapped else toward_first
+                own = said.setdefault(ruling.question, {})
+                own[ruling.swapped] = Said(ruling.outcome, toward_a)
         in_order = {}
         for id, by_swapped in said.items():
             in_order[id] = [by_swapped[swapped] for swapped in sorted(by_swapped)]
@@ -287,17 +319,22 @@ def _judges_of_pairs(results: RunResults) -> Iterator[Judged]:
 
 
 def _plain(judge: Judged, pairs: Sequence[Pair]) -> dict[str, Any]:
+    """Return all that is said of one judge, as plain data."""
     groups = {kind: _accuracy_by_group(judge, pairs, kind) for kind in GROUPS}
     official = {"all": judge.official(pairs)}
     for split in groups["split"]:
-        official[split] = judge.official(p for p in pairs if p.split == split)
+        of_split = [pair for pair in pairs if pair.split == split]
+        official[split] = judge.official(of_split)
+    position = {}
+    for name, estimate in judge.positions(pairs).items():
+        position[name] = estimate.as_json()
     return {
         "judge": judge.name,
         "manner": judge.manner,
         "stage": judge.stage,
         "accuracy": judge.accuracy(pairs).as_json(),
         "official": official,
-        "position": {n: e.as_json() for n, e in judge.positions(pairs).items()},
+        "position": position,
         "counts": judge.counts(pairs),
         "groups": groups,
     }
@@ -380,8 +417,11 @@ def _overall(content: Mapping[str, Any]) -> ResultTable:
 
 
 def _counts(counts: Mapping[str, int]) -> str:
-    more = (f"{counts[n]:,} {n.replace('_', ' ')}" for n in COUNTS[2:] if counts[n])
-    return ", ".join([f"{counts['counted']:,} of {counts['pairs']:,} counted", *more])
+    parts = [f"{counts['counted']:,} of {counts['pairs']:,} counted"]
+    for name in COUNTS[2:]:
+        if counts[name]:
+            parts.append(f"{counts[name]:,} {name.replace('_', ' ')}")
+    return ", ".join(parts)
 
 
 _FORM = NumberForm(1)

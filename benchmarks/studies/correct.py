@@ -110,6 +110,7 @@ def correct(
     draw, statement = _statement_of(path, settings)
     answers = {*units_to_show(board, pairs=False)}
     read = _read(path, settings.scale, answers)
+    # Votes on pairs correct win rates, scores correct means: the rest is the same.
     of_pairs = read.form != "score"
     scale = _PERCENT_SCALE if of_pairs else _scale_of(path, read)
     people = _people(read)
@@ -227,6 +228,7 @@ def _people(read: RatedDocuments) -> _People:
     for values in read.values.values():
         for unit, value in values.items():
             number = _points(value, read.form)
+            # A pair has one name, whichever system the file names first.
             if unit.baseline and unit.system > unit.baseline:
                 unit = unit._replace(system=unit.baseline, baseline=unit.system)
                 number = 100.0 - number
@@ -256,6 +258,8 @@ def _pairs_of_rated(board: Board, people: _People) -> set[Unit]:
 
 def _population_of(board: Board, draw: Draw) -> set[Unit]:
     """Return the answers, or pairs, that the rated ones were drawn from; UsageError."""
+    # Ratings of a random sample stand for the answers that it was drawn from, and not for
+    # those that came later.
     there = {system.name for system in board.systems}
     gone = [name for name in draw.systems if name not in there]
     found = set[Unit]()
@@ -314,6 +318,7 @@ def _judge_scores(
         if value is not None:
             values[pair] = value
         else:
+            # Of two reasons that of the first answer is told.
             reasons = [own.lost[side] for side in pair.sides if side in own.lost]
             lost[pair] = reasons[0] if reasons else "not judged"
     return _JudgeScores(values, lost)
@@ -391,7 +396,10 @@ def _check_scored(
         if one.name == scorer.name or one.of_sets:
             continue
         own = _scores(board, one).values
-        scored = sum(all(s in own for s in _sides(unit)) for unit in rated)
+        scored = 0
+        for unit in rated:
+            # Of a comparison both answers need a score.
+            scored += own.keys() >= {*_sides(unit)}
         if scored:
             others.append(f"{one.name} ({scored:,})")
     again = command_text("plait", "score", root, "--scorer", scorer.name)

@@ -83,26 +83,32 @@ class FinishedRun:
 
     def scores(self, system: str, scorer: str) -> dict[str, float]:
         """Return means over repeats, by the key of every query that has a score."""
-        column = [s.name for s in self.board.systems].index(system)
-        values = self.board.values[scorer][:, column]
-        pairs = zip(self.board.keys, values, strict=True)
-        return {key: float(value) for key, value in pairs if not np.isnan(value)}
+        values = self.board.values[scorer][:, self._column(system)]
+        scores = {}
+        for key, value in zip(self.board.keys, values.tolist(), strict=True):
+            if not np.isnan(value):
+                scores[key] = value
+        return scores
 
     def scored_repeats(self, system: str, scorer: str) -> dict[str, int]:
         """Return in how many repeats each query has a score, by its key."""
-        column = [s.name for s in self.board.systems].index(system)
-        values = values_by_repeat(self.board, scorer)[:, :, column]
+        values = values_by_repeat(self.board, scorer)[:, :, self._column(system)]
         counts = (~np.isnan(values)).sum(axis=0)
         return dict(zip(self.board.keys, counts.tolist(), strict=True))
+
+    def _column(self, system: str) -> int:
+        """Return the column of a system in the values of the board."""
+        return [*self.systems].index(system)
 
     def answers(self, system: str, keys: Sequence[str], repeats: int) -> Iterator[Answer]:
         """Yield the answers to queries by their keys, in one repeat after the other."""
         for repeat in range(1, repeats + 1):
             for start in range(0, len(keys), _AT_ONCE):
                 some = keys[start : start + _AT_ONCE]
-                found = self.results.evaluations(some, systems=[system], repeat=repeat)
-                documents = {key_of(e.sample): e.document for e in found}
-                yield from (documents.get(key) for key in some)
+                documents = {}
+                for e in self.results.evaluations(some, systems=[system], repeat=repeat):
+                    documents[key_of(e.sample)] = e.document
+                yield from map(documents.get, some)
 
 
 class ComparedAnswers(NamedTuple):
@@ -167,13 +173,19 @@ def pair_runs(
 
     UsageError for names that a run does not have, and where no system can be paired.
     """
-    runs = one, other = FinishedRun.at(first), FinishedRun.at(second)
-    systems = _system_pairs(runs, system, against)
-    common = [key for key in one.queries if key in other.queries]
-    same = [key for key in common if _question(one, key) == _question(other, key)]
-    alike = set(same)
-    changed = [key for key in common if key not in alike]
-    return PairedRuns(runs=runs, systems=systems, keys=same, changed=changed)
+    one = FinishedRun.at(first)
+    other = FinishedRun.at(second)
+    systems = _system_pairs((one, other), system, against)
+    same = []
+    changed = []
+    for key in one.queries:
+        if key not in other.queries:
+            continue
+        if _question(one, key) == _question(other, key):
+            same.append(key)
+        else:
+            changed.append(key)
+    return PairedRuns(runs=(one, other), systems=systems, keys=same, changed=changed)
 
 
 def describe_difference(
@@ -182,21 +194,30 @@ def describe_difference(
     """Return what `run_difference` does."""
     one, other = paired.runs
     alike = set(paired.keys)
-    both = product(paired.systems, paired.scorers)
-    scores = [_scores(paired.runs, systems, name, alike) for systems, name in both]
+    differences = []
+    lines = []
+    for systems, scorer in product(paired.systems, paired.scorers):
+        plain, line = _scores(paired.runs, systems, scorer, alike)
+        differences.append(plain)
+        if not _without_scores(plain):
+            lines.append(line)
     answered = [answer_differences(*answers) for answers in compared]
-    alone = {kind: _alone(getattr(one, kind), getattr(other, kind)) for kind in _KINDS}
+    only_first = {}
+    only_second = {}
+    for kind in _KINDS:
+        only_first[kind], only_second[kind] = _alone(
+            getattr(one, kind), getattr(other, kind)
+        )
     content = {
         "first": str(one.root),
         "second": str(other.root),
-        "differences": [plain for plain, _ in scores],
-        "only_first": {kind: names for kind, (names, _) in alone.items()},
-        "only_second": {kind: names for kind, (_, names) in alone.items()},
+        "differences": differences,
+        "only_first": only_first,
+        "only_second": only_second,
         "changed_queries": [*paired.changed],
         "answers": answered,
     }
     title = f"{other.root.resolve().name} minus {one.root.resolve().name}"
-    lines = [line for plain, line in scores if not _without_scores(plain)]
     tables = []
     if lines:
         tables.append(ResultTable.of(title, _SCORES, lines))
@@ -226,6 +247,7 @@ def compare_answers(
     """
     one, other = paired.runs
     n = len(paired.keys) if answers is None else min(answers, len(paired.keys))
+    # At even distances, and the same ones every time.
     keys = [paired.keys[i * len(paired.keys) // n] for i in range(n)]
     repeats = paired.repeats
     asked = [*product(range(1, repeats + 1), keys)]
@@ -262,7 +284,10 @@ _SCORES = (
 
 
 def _alone(one: Collection[str], other: Collection[str]) -> tuple[list[str], list[str]]:
-    return [n for n in one if n not in other], [n for n in other if n not in one]
+    """Return the names that only the one has, and those that only the other has."""
+    only_one = [name for name in one if name not in other]
+    only_other = [name for name in other if name not in one]
+    return only_one, only_other
 
 
 def _system_pairs(
@@ -297,7 +322,7 @@ def _scores(
     first = runs[0].scores(systems[0], scorer)
     second = runs[1].scores(systems[1], scorer)
     keys = sorted(same & first.keys() & second.keys())
-    alone = _alone(first, second)
+    only_first, only_second = _alone(first, second)
     ours = np.array([first[key] for key in keys])
     theirs = np.array([second[key] for key in keys])
     scale = runs[0].scorers[scorer]
@@ -311,8 +336,8 @@ def _scores(
         "second": means.first.as_json("mean"),
         "difference": gap.as_json("mean"),
         "n": gap.n,
-        "only_first": sorted(alone[0]),
-        "only_second": sorted(alone[1]),
+        "only_first": sorted(only_first),
+        "only_second": sorted(only_second),
     }
     form = NumberForm.of(scale)
     signed = NumberForm.of(scale, signed=True)
@@ -324,7 +349,7 @@ def _scores(
         signed.number(gap.value),
         signed.interval(gap.ci95) or gap.reason or "-",
         f"{gap.n:,}",
-        _one_sided(*map(len, alone)),
+        _one_sided(len(only_first), len(only_second)),
     ]
     return content, line
 
@@ -389,6 +414,7 @@ def _measure(
     # Signed, since differences of bytes below 0 would wrap around.
     apart = np.abs(one.astype(np.int16) - other)
     side = min(one.shape[:2])
+    # The settings of Wang et al. (2004), which are not scikit-image's defaults.
     wang = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False}
     network = lpips()[0]
     ssim = None
@@ -564,11 +590,11 @@ def answer_pair(
         return AnswerPair(query, repeat, outcomes)
     ours = one.value
     theirs = other.value
+    images = []
     try:
-        images = tuple(
-            image_difference(mine, yours, further)
-            for mine, yours in zip(ours.images, theirs.images, strict=False)
-        )
+        # Images that only one answer has are counted below.
+        for mine, yours in zip(ours.images, theirs.images, strict=False):
+            images.append(image_difference(mine, yours, further))
     except ImageError as error:
         raise ImageError(f"an answer to {query} holds a broken image: {error}") from error
     return AnswerPair(
@@ -577,7 +603,7 @@ def answer_pair(
         outcomes,
         has_text=any(isinstance(s, Text) for s in (*ours.segments, *theirs.segments)),
         first_difference=splitter.first_difference(ours.text, theirs.text),
-        images=images,
+        images=tuple(images),
         unpaired_images=abs(len(ours.images) - len(theirs.images)),
         same_order=[*map(type, ours.segments)] == [*map(type, theirs.segments)],
     )
@@ -626,12 +652,17 @@ def answer_differences(
 
 
 def _spread(values: Iterable[float | None]) -> dict[str, float] | None:
-    known = [value for value in values if value is not None]
-    if not known:
+    """Return count, mean, median and ends of the values there are; None without any."""
+    numbers = [value for value in values if value is not None]
+    if not numbers:
         return None
-    spread = {"mean": np.mean(known), "median": np.median(known)}
-    spread |= {"min": np.min(known), "max": np.max(known)}
-    return {"n": len(known), **{name: float(value) for name, value in spread.items()}}
+    return {
+        "n": len(numbers),
+        "mean": float(np.mean(numbers)),
+        "median": float(np.median(numbers)),
+        "min": float(np.min(numbers)),
+        "max": float(np.max(numbers)),
+    }
 
 
 def _texts_table(rows: Sequence[Mapping[str, Any]]) -> ResultTable:
@@ -677,9 +708,11 @@ def remarks(content: Mapping[str, Any]) -> Iterator[str]:
     if not content["differences"]:
         yield "no scores are compared: the runs share no scorer; `plait score` adds one"
     empty = [row for row in content["differences"] if _without_scores(row)]
-    for scorer in dict.fromkeys(row["scorer"] for row in empty):
-        own = (_name(row["systems"]) for row in empty if row["scorer"] == scorer)
-        yield f"no score by {scorer} in either run: {', '.join(own)}"
+    without_scores: dict[str, list[str]] = {}
+    for row in empty:
+        without_scores.setdefault(row["scorer"], []).append(_name(row["systems"]))
+    for scorer, names in without_scores.items():
+        yield f"no score by {scorer} in either run: {', '.join(names)}"
     for row in content["answers"]:
         if names := list(dict.fromkeys(pair["query"] for pair in row["differing"])):
             yield f"{_name(row['systems'])}: answers differ in {_some('queries', names)}"

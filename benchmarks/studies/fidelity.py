@@ -356,8 +356,9 @@ def _refuse_scorer_margin(margin: Margin, scorer: Scorer, other: Scorer) -> None
             f"margin {margin.measure}={margin.text} is not valid: {scorer.name} has no "
             "score of a single query, but one figure of all images"
         )
-    digests = [[stage.digest for stage in one.stages] for one in (scorer, other)]
-    if digests[0] != digests[1]:
+    digests = [stage.digest for stage in scorer.stages]
+    others = [stage.digest for stage in other.stages]
+    if digests != others:
         raise UsageError(
             f"margin {margin.measure}={margin.text} cannot be tested: the runs have other "
             f"settings or weights of {scorer.name}, so that its scores are not comparable"

@@ -41,7 +41,7 @@ from plait.generators.buckets import AnyPath
 from plait.generators.errors import UsageError
 from plait.generators.files import write_whole
 from plait.scorers.base import Scorer, scale_text
-from plait.scorers.statistics.estimate import Floats
+from plait.scorers.statistics.estimate import Estimate, Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +113,7 @@ class Benchmark:
                 cell |= part.board.mark_of(system.name)
                 own = scores[self.scorer.name]
                 column = Column(cell, values[:, i], is_reference(system.name), own)
+                # The first run's stays: the same average of another run is the same system.
                 found.setdefault(name, column)
         return found
 
@@ -184,8 +185,8 @@ def overview_of(runs: Iterable[AnyPath]) -> Overview:
         )
     scored = [benchmark for benchmark in benchmarks if benchmark.scored_systems]
     if not scored:
-        names = ", ".join(dict.fromkeys(b.scorer.name for b in benchmarks))
-        raise UsageError(f"no query of these runs has a score of {names}")
+        names = dict.fromkeys(benchmark.scorer.name for benchmark in benchmarks)
+        raise UsageError(f"no query of these runs has a score of {', '.join(names)}")
     return Overview(scored, tuple(sets))
 
 
@@ -200,9 +201,12 @@ class Overview:
     @property
     def names(self) -> list[str]:
         """Of the benchmarks: the scorer, behind the task set where there are several."""
-        several = len({b.data for b in self.benchmarks}) > 1
-        before = (f"{b.data}, " if several else "" for b in self.benchmarks)
-        return [d + b.scorer.name for d, b in zip(before, self.benchmarks, strict=True)]
+        data = {benchmark.data for benchmark in self.benchmarks}
+        names = []
+        for benchmark in self.benchmarks:
+            name = benchmark.scorer.name
+            names.append(f"{benchmark.data}, {name}" if len(data) > 1 else name)
+        return names
 
     @cached_property
     def references(self) -> set[str]:
@@ -212,10 +216,14 @@ class Overview:
     @cached_property
     def systems(self) -> list[str]:
         """By mean rank, then those without a score somewhere; references come last."""
-        named = dict.fromkeys(chain.from_iterable(b.cells for b in self.benchmarks))
-        order = {name: rank.value or 0.0 for name, rank in self.rankings.mean_ranks.items()}
-        ranked = sorted(named, key=lambda name: order.get(name, np.inf))
-        return sorted(ranked, key=self.references.__contains__)
+        names: dict[str, None] = {}
+        for benchmark in self.benchmarks:
+            names |= dict.fromkeys(benchmark.cells)
+        mean_ranks = self.rankings.mean_ranks
+        order = {name: rank.value or 0.0 for name, rank in mean_ranks.items()}
+        ranked = sorted(names, key=lambda name: order.get(name, np.inf))
+        # False before True; the sort is stable.
+        return sorted(ranked, key=lambda name: name in self.references)
 
     @cached_property
     def common(self) -> list[str]:
@@ -233,44 +241,45 @@ class Overview:
             for warning in part.board.warnings:
                 runs.setdefault(warning, {})[str(part.run)] = None
         every = {str(part.run) for part in parts}
-        return [
-            warning if len(own) == len(every) else f"{', '.join(own)}: {warning}"
-            for warning, own in runs.items()
-        ]
+        lines = []
+        for warning, own in runs.items():
+            is_of_all = len(own) == len(every)
+            lines.append(warning if is_of_all else f"{', '.join(own)}: {warning}")
+        return lines
 
     @cached_property
     def rankings(self) -> Rankings:
         """Ranks of the common systems on every benchmark."""
-        series = [
-            Series(name, b.scorer.direction, b.n, b.draws(self.common))
-            for name, b in zip(self.names, self.benchmarks, strict=True)
-        ]
+        series = []
+        for name, benchmark in zip(self.names, self.benchmarks, strict=True):
+            direction = benchmark.scorer.direction
+            draws = benchmark.draws(self.common)
+            series.append(Series(name, direction, benchmark.n, draws))
         return Rankings(self.common, series)
 
     def as_json(self) -> dict[str, Any]:
         """Plain data."""
-        mean_ranks = self.rankings.mean_ranks
         benchmarks = []
-        for b, ranks in zip(self.benchmarks, self.rankings.ranks, strict=True):
+        for benchmark, ranks in zip(self.benchmarks, self.rankings.ranks, strict=True):
             plain = {
-                "data": b.data,
-                "scorer": b.scorer.name,
-                "direction": b.scorer.direction,
-                "average": b.average,
-                "n": b.n,
-                "runs": [str(part.run) for part in b.parts],
-                "systems": b.cells,
-                "ranks": {s: e.as_json("rank") for s, e in ranks.items()},
+                "data": benchmark.data,
+                "scorer": benchmark.scorer.name,
+                "direction": benchmark.scorer.direction,
+                "average": benchmark.average,
+                "n": benchmark.n,
+                "runs": [str(part.run) for part in benchmark.parts],
+                "systems": benchmark.cells,
+                "ranks": _ranks_as_json(ranks),
             }
             benchmarks.append(plain)
+        correlations = []
+        for pair, estimate in self.rankings.correlations.items():
+            correlations.append({"benchmarks": [*pair], **estimate.as_json()})
         return {
             "warnings": self.warnings,
             "benchmarks": benchmarks,
-            "mean_ranks": {s: e.as_json("rank") for s, e in mean_ranks.items()},
-            "correlations": [
-                {"benchmarks": [*pair], **e.as_json()}
-                for pair, e in self.rankings.correlations.items()
-            ],
+            "mean_ranks": _ranks_as_json(self.rankings.mean_ranks),
+            "correlations": correlations,
         }
 
     def tables(self) -> Iterator[ResultTable]:
@@ -302,6 +311,10 @@ class Overview:
         if cell is None:
             return TableCell("-")
         return cell_of(cell, reference=system in self.references)
+
+
+def _ranks_as_json(ranks: Mapping[str, Estimate]) -> dict[str, Any]:
+    return {system: estimate.as_json("rank") for system, estimate in ranks.items()}
 
 
 def write_leaderboard(runs: Sequence[AnyPath], out: Path) -> Overview:

@@ -413,8 +413,11 @@ def _by_repeat(board: Board, system: int, scorer: Scorer) -> dict[str, Floats]:
 
 def correct_together(factors: Sequence[FactorEffect]) -> list[FactorEffect]:
     """Return the factors with the p-values of all their levels corrected together."""
-    every = [level for factor in factors for level in factor.levels]
-    adjusted = iter(correct([level.p for level in every]))
+    p_values = []
+    for factor in factors:
+        p_values += [level.p for level in factor.levels]
+    # All levels in a row, of which each factor takes its own back.
+    adjusted = iter(correct(p_values))
     found = []
     for factor in factors:
         levels = [replace(level, adjusted=next(adjusted)) for level in factor.levels]

@@ -321,23 +321,34 @@ def systems_of_answers(
         here = find_format(place, reading)
         answers = here.read(cache or default_folder(), reading)
         counts: dict[str, Any] = {}
+        contents = {}
         for its_own, by_id in answers.items():
             name = label if len(answers) == 1 else f"{label}/{its_own}"
+            contents[its_own] = _content(by_id)
+            # A row whose query cannot be told may be the answer to any that has none.
             lost = failure_of_lost_answers(by_id, place.path.name)
             given = {**dict.fromkeys(ids, lost), **by_id} if lost else by_id
             systems.append(GivenAnswers(name=name, answers=given))
             counts[name] = _count(given, ids)
-        about = {"place": text, "format": here.name, "evidence": here.evidence}
-        about["digest"] = digest({n: _content(by_id) for n, by_id in answers.items()})
-        told[label] = about | {"systems": counts}
+        told[label] = {
+            "place": text,
+            "format": here.name,
+            "evidence": here.evidence,
+            "digest": digest(contents),
+            "systems": counts,
+        }
     return replace(task, about={**task.about, "answers": told}), tuple(systems)
 
 
 def _content(answers: Mapping[str, Answer]) -> dict[str, Any]:
-    return {
-        id: answer.segments if isinstance(answer, Document) else answer.reason
-        for id, answer in sorted(answers.items())
-    }
+    """Return by id what answers say, for a digest: segments, or why there are none."""
+    contents: dict[str, Any] = {}
+    for id, answer in sorted(answers.items()):
+        if isinstance(answer, Document):
+            contents[id] = answer.segments
+        else:
+            contents[id] = answer.reason
+    return contents
 
 
 def answers_digest(answers: Mapping[str, Answer], ids: Iterable[str]) -> str:
@@ -362,12 +373,15 @@ def _count(answers: Mapping[str, Answer], ids: Collection[str]) -> dict[str, Any
 
     And tell what is wrong with rows that have no id.
     """
-    known = [answer for id, answer in answers.items() if id in ids]
-    done = sum(isinstance(answer, Document) for answer in known)
-    failed = sum(isinstance(answer, Failure) for answer in known)
+    done = 0
+    failed = 0
     unknown = []
     for id, answer in answers.items():
-        if id not in ids and not isinstance(id, RowPlace):
+        if id in ids:
+            done += isinstance(answer, Document)
+            failed += isinstance(answer, Failure)
+        elif not isinstance(id, RowPlace):
+            # A row without an id is told by its place, among the broken ones below.
             reason = f" ({answer.reason})" if isinstance(answer, Failure) else ""
             unknown.append(f"{id}{reason}")
     without = len(ids) - done - failed

@@ -61,6 +61,7 @@ class Pool:
                     yield truth
 
     def _place(self, query: Query) -> Place:
+        """Return a place that does not depend on which other queries there are."""
         return _lot(self.seed, query.id), query.id
 
     @cached_property
@@ -71,7 +72,10 @@ class Pool:
                 entry = self._place(query), query.reference
                 rings[query.category, query.field].append(entry)
                 rings[query.category, None].append(entry)
-        return {g: sorted(ring, key=itemgetter(0)) for g, ring in rings.items()}
+        for ring in rings.values():
+            # By place alone: documents cannot be ordered.
+            ring.sort(key=itemgetter(0))
+        return rings
 
 
 def _lot(seed: int, *names: str) -> str:
@@ -95,7 +99,9 @@ def shuffle_images(query: Query, truth: Document, pool: Pool) -> Document | Skip
     if not moved:
         return Skip("no other query of the category holds another image")
     images = cycle(moved)
-    segments = (next(images) if isinstance(s, Image) else s for s in truth.segments)
+    segments = []
+    for segment in truth.segments:
+        segments.append(next(images) if isinstance(segment, Image) else segment)
     return Document(tuple(segments))
 
 
@@ -153,10 +159,15 @@ def _content(document: Document) -> tuple[str, ...]:
 
 def repeat_text(query: Query, truth: Document, pool: Pool) -> Document | Skip:
     """Return every text replaced by the first one, at its place; images stay."""
-    texts = [s for s in truth.segments if isinstance(s, Text) and s.text]
-    if len({t.text for t in texts}) < 2:
+    texts = []
+    for segment in truth.segments:
+        if isinstance(segment, Text) and segment.text:
+            texts.append(segment)
+    if len({text.text for text in texts}) < 2:
         return Skip("the ground truth holds no two different texts")
-    segments = (texts[0] if isinstance(s, Text) else s for s in truth.segments)
+    segments = []
+    for segment in truth.segments:
+        segments.append(texts[0] if isinstance(segment, Text) else segment)
     return Document(tuple(segments))
 
 
@@ -188,8 +199,9 @@ def control(name: str, queries: Sequence[Query | Malformed], seed: int) -> Given
     make = CONTROLS[name]
     pool = Pool(queries, seed)
     no_truth = Skip("the query has no ground truth")
-    known = (query for query in queries if isinstance(query, Query))
-    answers = {
-        q.id: no_truth if q.reference is None else make(q, q.reference, pool) for q in known
-    }
+    answers: dict[str, Document | Skip] = {}
+    for query in queries:
+        if isinstance(query, Query):
+            truth = query.reference
+            answers[query.id] = no_truth if truth is None else make(query, truth, pool)
     return GivenAnswers(name=name, answers=answers)

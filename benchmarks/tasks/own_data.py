@@ -134,13 +134,14 @@ class FoundRows:
         by_id: dict[str, str] = {}
         if not self.columns.has("images"):
             return by_id
-        texts = (table.rows for table in self.tables if table.is_text)
-        for row in chain.from_iterable(texts):
-            if isinstance(row.value, dict):
-                own = row.value
-                image = self.columns.value(own, "images")
-                if is_base64(image):
-                    by_id[str(self.columns.value(own, "id"))] = image
+        for table in self.tables:
+            if not table.is_text:
+                continue  # Their images are bytes, which no row refers to.
+            for row in table.rows:
+                if isinstance(row.value, dict):
+                    image = self.columns.value(row.value, "images")
+                    if is_base64(image):
+                        by_id[str(self.columns.value(row.value, "id"))] = image
         return by_id
 
     def about(self) -> dict[str, Any]:
@@ -184,7 +185,10 @@ def find_rows(
     named = (stated.get(main, "").casefold(), *meanings[main].names)
     marks = RowMarks(named, (str, list, dict))
     tables = [read_file(path, marks) for path in files]
-    names = dict.fromkeys(chain.from_iterable(table.names for table in tables))
+    # Columns that any of the files has, in the order in which they first come.
+    names: dict[str, None] = {}
+    for table in tables:
+        names |= dict.fromkeys(table.names)
     key = "data.columns" if of_queries else "data.answer_columns"
     columns = Columns.of(names, meanings, stated, str(found.path), key)
     columns.require(main, str(found.path))
@@ -323,6 +327,7 @@ class _Queries:
     def _id(self, own: Mapping[str, Any], number: str) -> str:
         if not self.columns.has("id"):
             return number
+        # The row by the name of its column, which an error is to say.
         (name,) = self.columns.by_meaning["id"]
         return Row(own).id(name, numbers=True)
 
@@ -370,6 +375,7 @@ class _Queries:
         for i in users:
             if not any(isinstance(s, Image) or s.text.strip() for s in turns[i].content):
                 raise RowError(Rule.EMPTY, f"{name} has a turn with neither text nor image")
+        # What a chat says after its last question is its answer, not part of the query.
         end = users[-1] + 1
         after = chain.from_iterable(turn.content for turn in turns[end:])
         return tuple(turns[:end]), tuple(after)
@@ -443,6 +449,8 @@ class _Queries:
             return wanted
         if any(isinstance(c, dict) and c.get("about") == "image" for c in criteria):
             return True
+        # A letter is an answer without images; of others the reference tells, and without
+        # one an answer may hold them.
         return not choices and (reference is None or bool(reference.images))
 
     def _metadata(self, own: Mapping[str, Any]) -> dict[str, str]:
@@ -454,6 +462,7 @@ class _Queries:
                 continue
             if not isinstance(value, str) or trouble(value):
                 try:
+                    # JSON escapes what no file of results could hold.
                     value = json.dumps(value, default=_refuse_bytes)
                 except TypeError:
                     continue
@@ -500,6 +509,7 @@ def _below(question: str, choices: Sequence[str]) -> str:
 
 
 def _holds(question: str, letter: str, choice: str) -> bool:
+    """Return whether a question already shows a choice under its letter."""
     signs = (f"{letter}.", f"{letter})", f"{letter}:", f"({letter})")
     return choice in question and any(sign in question for sign in signs)
 

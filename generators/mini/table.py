@@ -48,6 +48,8 @@ class MiniModel:
     weights; by default its own."""
 
 
+# In Python, unlike other tables of models: TOML has no null, by which a setting of the
+# published model is taken back, and models of one design share their settings here.
 _EVERY: Mapping[str, Any] = {"dtype": "float32", "num_gpus": 0.0, "params_b": None}
 """Small enough for a CPU; stored in half precision, computed in full."""
 _BATCH: dict[str, Any] = {"batch_size": SMALL_BATCH}

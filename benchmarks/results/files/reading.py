@@ -211,8 +211,8 @@ class RunResults(ResultTables):
                 for name in order:
                     if name in own:
                         scores[name] = self._score(own[name], notes=notes)
-            sample = queries[row["query"]]
-            yield Evaluation(row["system"], sample, row["repeat"] - 1, document, scores)
+            query = queries[row["query"]]
+            yield Evaluation(row["system"], query, row["repeat"] - 1, document, scores)
 
     def _document(self, row: Row, *, notes: bool) -> Outcome[Document] | None:
         reason = row["reason"]

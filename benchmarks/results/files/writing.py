@@ -169,6 +169,8 @@ class ResultsWriter:
     def _wordings(self, query: Query) -> dict[str, Any]:
         """Return what is asked instead of the turns, by variant; those of one turn only."""
         worded: dict[str, Any] = {}
+        # With several turns a wording holds the answers to earlier ones, which differ from
+        # system to system.
         if len(query.openings) != 1:
             return worded
         for variant in VARIANTS:
@@ -186,6 +188,8 @@ class ResultsWriter:
     def _segment(self, segment: Text | Image) -> dict[str, Any]:
         if isinstance(segment, Text):
             return {"type": "text", "text": segment.text}
+        # Images in records stay there; those of the data may be gone when the results are
+        # read, so that a copy of each is written beside the tables.
         if self._place(segment) is None:
             self._images.setdefault(segment.digest, segment)
         return {"type": "image", "image": segment.digest}
@@ -202,6 +206,7 @@ class ResultsWriter:
     # ------------------------------------------------------------------------- answers
 
     def _add(self, e: Evaluation) -> None:
+        # In the program repeats count from 0, in tables from 1, as people count.
         about = {"system": e.system, "query": key_of(e.sample), "repeat": e.repeat + 1}
         self._add_answer(about, e)
         if not isinstance(e.document, Result):

@@ -97,8 +97,11 @@ class PairingScores:
     def ranked(self) -> list[str]:
         """The systems with a mean, the best first."""
         sign = -1 if self.scorer.direction == "higher" else 1
-        known = {n: sign * e.value for n, e in self.cells.items() if e.value is not None}
-        return sorted(known, key=known.__getitem__)
+        places = {}
+        for system, estimate in self.cells.items():
+            if estimate.value is not None:
+                places[system] = sign * estimate.value
+        return sorted(places, key=places.__getitem__)
 
     @cached_property
     def comparisons(self) -> list[Comparison]:
@@ -140,6 +143,7 @@ class PairingScores:
         ends = of_differences(ends_of(self.scorer.scale))
         estimate = mean(difference, ends)
         n = len(difference)
+        # Without an interval there are too few queries for a standard deviation, too.
         sd = float(difference.std(ddof=1)) if estimate.ci95 else np.inf
         if not np.isfinite(sd):
             return CellDifference(a, b, estimate)
@@ -189,8 +193,9 @@ class Pairings:
 
         By all scorers where none is named.
         """
-        own = {s.scorer.name: s for s in self.scores}
-        return replace(self, scores=[own[n] for n in metrics or own], people=people)
+        by_name = {scores.scorer.name: scores for scores in self.scores}
+        names = metrics or [*by_name]
+        return replace(self, scores=[by_name[name] for name in names], people=people)
 
     @cached_property
     def scored(self) -> Sequence[PairingScores]:
@@ -239,9 +244,12 @@ class Pairings:
         """Return cost and score of each system that has a score."""
         if self.costs is None or self.measure is None:
             return {}
-        costs = {name: own[self.measure] for name, own in self.costs.cells.items()}
-        cells = scores.cells.items()
-        return {name: (costs[name], e) for name, e in cells if e.value is not None}
+        points = {}
+        for system, estimate in scores.cells.items():
+            if estimate.value is not None:
+                cost = self.costs.cells[system][self.measure]
+                points[system] = cost, estimate
+        return points
 
     def frontier(self, scores: PairingScores) -> list[str]:
         """Return the systems that no other beats in score and cost, the cheapest first.
@@ -255,6 +263,7 @@ class Pairings:
 
 
 def _draws(keys: Sequence[str], values: Mapping[str, Floats]) -> Floats:
+    """Return the means of all systems in each draw of a bootstrap of the queries."""
     return means_of(weights_of(keys), np.stack([*values.values()], axis=1))
 
 
@@ -275,15 +284,18 @@ def pairings_of(board: Board) -> list[Pairings]:
 
 
 def _scores(board: Board, matrix: PairingMatrix, scorer: Scorer) -> PairingScores:
-    column = {s.name: i for i, s in enumerate(board.systems)}
-    names = [s.name for s in matrix.cells]
-    columns = [column[name] for name in names]
+    """Return one scorer over a matrix, on the queries that it scored in every cell."""
+    column_of = {system.name: i for i, system in enumerate(board.systems)}
+    names = [system.name for system in matrix.cells]
+    columns = [column_of[name] for name in names]
+    # The cells of a matrix come row by row: all text-to-image models of the first LVLM.
     shape = (-1, len(matrix.lvlms), len(matrix.t2is))
     values = board.values[scorer.name][:, columns].reshape(shape)
     shared = shared_queries(values).reshape(-1, len(names))
     is_lost = np.isnan(values).any(axis=(1, 2))
-    lost = [board.keys[i] for i in np.flatnonzero(is_lost).tolist()]
-    kept = [board.keys[i] for i in np.flatnonzero(~is_lost).tolist()]
+    keys = np.array(board.keys, dtype=object)
+    lost = keys[is_lost].tolist()
+    kept = keys[~is_lost].tolist()
     return PairingScores(
         scorer=scorer,
         model=two_way(values, ends_of(scorer.scale)),
@@ -337,11 +349,14 @@ def _outcomes_of(
 
 
 def _costs(documents: Sequence[DocumentCost], matrix: PairingMatrix) -> PairingCosts:
+    """Return what documents of a matrix cost, from those of all systems."""
+    # By system and query.
     done: dict[str, dict[str, list[DocumentCost]]] = {s.name: {} for s in matrix.cells}
-    own = [d for d in documents if d.system in done]
+    own = [document for document in documents if document.system in done]
     for document in own:
         if document.done:
             done[document.system].setdefault(document.query, []).append(document)
+    # Queries differ in what they cost: cells are compared on those that all answered.
     shared = sorted(set.intersection(*map(set, done.values())))
     untold = _silent_stages(documents)
     cells = {}
@@ -391,6 +406,7 @@ def _mean_amount(repeats: Sequence[Amounts], measure: str) -> float:
 
 
 def _sharing(documents: Sequence[DocumentCost]) -> dict[str, Any]:
+    """Return what was made of what was asked for, and what sharing records has saved."""
     records: dict[str, RecordCost] = {}
     asked = Counter[Kind]()
     seeds: dict[tuple[str, int, int], list[int]] = {}

@@ -196,26 +196,26 @@ def _samples(run: RunData, answers: Sequence[QueryAnswer]) -> Iterator[dict[str,
         for scorer in run.results.scorers
     }
     for answer in answers:
-        sample = answer.query.sample
+        query = answer.query.sample
         document = answer.document
-        if not isinstance(sample, Query) or document is None:
+        if not isinstance(query, Query) or document is None:
             continue
         reference = []
-        if sample.reference:
-            reference.append(text_with_marks(sample.reference.segments))
+        if query.reference:
+            reference.append(text_with_marks(query.reference.segments))
         asked = {
-            "sample_id": sample.id,
+            "sample_id": query.id,
             "input": {
-                "raw": text_with_marks(sample.question),
+                "raw": text_with_marks(query.question),
                 "reference": reference,
             },
             "answer_attribution": [],
             "metadata": {
-                "category": sample.category,
-                "field": sample.field,
+                "category": query.category,
+                "field": query.field,
                 "repeat": str(answer.repeat),
             },
-            **_answer_of(sample, document),
+            **_answer_of(query, document),
         }
         for scorer in run.results.scorers:
             verdict = answer.scores.get(scorer.name)
@@ -230,13 +230,13 @@ def _samples(run: RunData, answers: Sequence[QueryAnswer]) -> Iterator[dict[str,
                 }
 
 
-def _answer_of(sample: Query, document: Document) -> dict[str, Any]:
+def _answer_of(query: Query, document: Document) -> dict[str, Any]:
     """Return the answer, or the whole conversation where it has several turns."""
     answers = [text_with_marks(answer.segments) for answer in document.answers]
     if len(answers) == 1:
         return {"interaction_type": "single_turn", "output": {"raw": answers}}
     turns: list[tuple[str, str]] = []
-    for opening, reply in zip_longest(sample.openings, answers):
+    for opening, reply in zip_longest(query.openings, answers):
         turns += [(turn.role, text_with_marks(turn.content)) for turn in opening or ()]
         if reply is not None:
             turns.append(("assistant", reply))

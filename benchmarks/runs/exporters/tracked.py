@@ -267,13 +267,13 @@ def _iter_answers(run: RunData, system: str) -> Iterator[QueryAnswer]:
 
 
 def _table_row(run: RunData, answer: QueryAnswer, images: ImageFiles) -> Row:
-    sample = answer.query.sample
+    query = answer.query.sample
     document = answer.document
-    asked = sample.question if isinstance(sample, Query) else ()
+    asked = query.question if isinstance(query, Query) else ()
     row: dict[str, Any] = {
         "query": answer.query.id,
-        "category": sample.category,
-        "field": sample.field,
+        "category": query.category,
+        "field": query.field,
         "repeat": answer.repeat,
         "question": text_with_marks(asked),
         QUESTION_IMAGES: _paths(images, asked),

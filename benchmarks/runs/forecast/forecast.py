@@ -130,12 +130,18 @@ def _money(spec: StageSpec, usage: Mapping[str, FigureRange]) -> FigureRange | N
     """
     if not spec.placement.remote:
         return NOTHING
-    priced = [p for p in _PRICES if spec.options.get(p[0]) is not None]
-    if not priced or any(amount not in usage for _, amount, _ in priced):
-        return usage.get("cost")
     total = NOTHING
-    for price, amount, unit in priced:
+    has_price = False
+    for price, amount, unit in _PRICES:
+        if spec.options.get(price) is None:
+            continue
+        if amount not in usage:
+            # A part of the price alone would look like all of it.
+            return usage.get("cost")
+        has_price = True
         total = total + usage[amount] * (float(spec.options[price]) * unit)
+    if not has_price:
+        return usage.get("cost")
     return total * BATCH_PRICE if spec.placement.batch_api else total
 
 
@@ -179,14 +185,18 @@ class Forecast:
         `max_cost` is what all endpoints may cost together.
         """
         work = work_of(plan, counts, sources)
-        rates = {w.spec.digest: sources.rates(w.spec, w.jobs) for w in work}
+        rates = {}
+        for of_stage in work:
+            spec = of_stage.spec
+            rates[spec.digest] = sources.rates(spec, of_stage.jobs)
         nodes = sources.machine.resources
+        # One run with mean rates, one with the lower and one with the upper ends of all.
         runs = [simulate(work, rates, nodes, end) for end in get_args(RangeEnd)]
         mean = runs[0]
-        stages = [
-            StageForecast.of(w, rates[w.spec.digest], mean.workers[w.spec.digest])
-            for w in work
-        ]
+        stages = []
+        for of_stage in work:
+            key = of_stage.spec.digest
+            stages.append(StageForecast.of(of_stage, rates[key], mean.workers[key]))
         seconds = _range_of([run.seconds for run in runs])
         gpu_seconds = _range_of([run.gpu_seconds for run in runs])
         return cls(
@@ -213,6 +223,7 @@ class Forecast:
             }
             gap = " and ".join(name for name, figure in figures.items() if not figure)
             if gap:
+                # Stages with one gap share a line.
                 names.setdefault(gap, []).append(stage.spec.name)
         return [f"{gap} of {', '.join(stages)}" for gap, stages in names.items()]
 

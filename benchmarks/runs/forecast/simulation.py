@@ -122,9 +122,13 @@ class _Expected:
     def queries(self) -> Sequence[Query]:
         """So many that means are near those of all, the same ones each time."""
         number = len(self.plan.samples)
-        some = set(Random(0).sample(range(number), min(number, _MOST_QUERIES)))
-        chosen = (q for i, q in enumerate(self.plan.samples) if i in some)
-        return [query for query in chosen if isinstance(query, Query)]
+        places = Random(0).sample(range(number), min(number, _MOST_QUERIES))
+        queries = []
+        for place in sorted(places):
+            query = self.plan.samples[place]
+            if isinstance(query, Query):
+                queries.append(query)
+        return queries
 
     def share(self, spec: StageSpec, system: str) -> Share:
         """Return the share of a stage's jobs that follow drafts of `system`."""
@@ -149,6 +153,7 @@ class _Expected:
     def _share_of_images(self, system: System) -> Share:
         """Return the share of the images that answers may hold."""
         tries = system.limits.tries
+        # Of each image the first try and half of the others, as a part of all tries.
         redrawn = (1 + tries) / (2 * tries)
         again = f", and half of the {tries - 1} redraws" if tries > 1 else ""
         measured = self.sources.images(system.name)
@@ -240,10 +245,17 @@ def simulate(
 
     Stages that fit on no node take no time, nor does what is not known of others.
     """
-    workers = {w.spec.digest: _most_workers(w.spec, nodes) for w in work}
-    placed = {w.spec.digest: w for w in work if workers[w.spec.digest]}
-    jobs = max((w.jobs for w in placed.values()), default=0.0)
+    workers: dict[str, int] = {}
+    placed: dict[str, StageWork] = {}
+    for of_stage in work:
+        digest = of_stage.spec.digest
+        workers[digest] = _most_workers(of_stage.spec, nodes)
+        if workers[digest]:
+            placed[digest] = of_stage
+    jobs = max((of_stage.jobs for of_stage in placed.values()), default=0.0)
     most = max(workers.values(), default=0)
+    # A job stands for `scale` records: so many jobs remain that no worker is idle merely
+    # for want of them, and a run of millions of records is still simulated in seconds.
     scale = max(1.0, jobs / max(_LEAST_JOBS, _JOBS_PER_WORKER * most))
     counts: dict[str, int] = {}
     records: dict[str, float] = {}
@@ -276,6 +288,7 @@ def _most_workers(spec: StageSpec, nodes: Sequence[Node]) -> int:
 
 
 def _fitting(need: Resources, total: Resources) -> int:
+    """Return how many workers with a need fit on a node of which nothing is taken."""
     pairs = ((total.gpus, need.gpus), (total.cpus, need.cpus), (total.memory, need.memory))
     return int(min((has / takes for has, takes in pairs if takes > 0), default=1.0))
 
@@ -358,6 +371,7 @@ class _CountingEngine(Engine):
 
 
 def _scale(spec: StageSpec, scale: float) -> StageSpec:
+    """Return a stage whose batches of jobs stand for its batches of records."""
     size = max(1, round(spec.placement.batch_size / scale))
     # What stands for many records may take as long as they do.
     placement = replace(spec.placement, batch_size=size, batch_timeout_s=math.inf)

@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 
@@ -91,7 +92,11 @@ class PaperColumn:
     @property
     def known(self) -> dict[str, PaperCell]:
         """The cells with a value."""
-        return {n: c for n, c in self.cells.items() if c.estimate.value is not None}
+        cells = {}
+        for system, cell in self.cells.items():
+            if cell.estimate.value is not None:
+                cells[system] = cell
+        return cells
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -122,8 +127,9 @@ class PaperContent:
     @property
     def remarks(self) -> list[str]:
         """The warnings in a few words, for captions."""
-        found = dict.fromkeys(board.brief_warning.rstrip(".") for board in self.boards)
-        return [text for text in found if text]
+        # Runs of one study mostly share theirs, which is said once.
+        texts = dict.fromkeys(board.brief_warning.rstrip(".") for board in self.boards)
+        return [text for text in texts if text]
 
     @cached_property
     def models(self) -> list[str]:
@@ -141,42 +147,61 @@ class PaperContent:
 def content_of(runs: Sequence[AnyPath], choice: PaperChoice) -> PaperContent:
     """Return what is shown of finished runs; UsageError for names that they do not have."""
     boards = [open_results(root).board for root in runs]
-    there = dict.fromkeys(s.name for board in boards for s in board.systems)
+    # Dictionaries are sets in the order in which names first come.
+    systems: dict[str, None] = {}
+    scorers: dict[str, None] = {}
+    warnings: dict[str, None] = {}
+    for board in boards:
+        systems |= dict.fromkeys(system.name for system in board.systems)
+        scorers |= dict.fromkeys(scorer.name for scorer in board.scorers)
+        warnings |= dict.fromkeys(board.warnings)
     for name in choice.systems:
-        if name not in there:
-            raise unknown("system", name, [*there])
+        if name not in systems:
+            raise unknown("system", name, [*systems])
     columns = [
         *_columns_of_answers(runs, boards, choice),
         *_columns_of_sets(boards, choice),
     ]
-    named = {column.scorer.name for column in columns} | {c.name for c in columns}
-    every = dict.fromkeys(s.name for board in boards for s in board.scorers)
-    for name in choice.scorers:
-        if name not in named:
-            raise unknown("scorer with a value", name, sorted(named))
     if choice.scorers:
-        columns = [_find(columns, name) for name in choice.scorers]
+        columns = _choose_columns(columns, choice.scorers)
     if not columns:
         raise UsageError(
             f"no query of {', '.join(map(str, runs))} has a score; `plait score RUN "
             "--scorer NAME` adds one"
         )
-    known = {name: None for column in columns for name in column.cells}
-    names = [name for name in known if not choice.systems or name in choice.systems]
-    warnings = dict.fromkeys(w for board in boards for w in board.warnings)
+    shown: dict[str, None] = {}
+    for column in columns:
+        shown |= dict.fromkeys(column.cells)
+    if choice.systems:
+        shown = {name: None for name in shown if name in choice.systems}
+    with_value = {column.scorer.name for column in columns}
     return PaperContent(
         runs=runs,
         boards=boards,
         columns=columns,
-        systems=_in_order(columns[0], names),
+        systems=_in_order(columns[0], [*shown]),
         correction=choice.correction,
         warnings=[*warnings],
-        left_out=[name for name in every if name not in {c.scorer.name for c in columns}],
+        left_out=[name for name in scorers if name not in with_value],
     )
 
 
-def _find(columns: Sequence[PaperColumn], name: str) -> PaperColumn:
-    return next(c for c in columns if name in (c.name, c.scorer.name))
+def _choose_columns(
+    columns: Sequence[PaperColumn], names: Sequence[str]
+) -> list[PaperColumn]:
+    """Return the columns of some scorers, in the order of `names`.
+
+    A scorer on several task sets has a column of each, whose names tell them apart; its own
+    name stands for the first. UsageError where there is none.
+    """
+    by_name: dict[str, PaperColumn] = {}
+    for column in columns:
+        by_name.setdefault(column.name, column)
+        by_name.setdefault(column.scorer.name, column)
+    for name in names:
+        if name not in by_name:
+            raise unknown("scorer with a value", name, sorted(by_name))
+    return [by_name[name] for name in names]
 
 
 def _in_order(first: PaperColumn, names: Sequence[str]) -> list[str]:
@@ -194,8 +219,10 @@ def _in_order(first: PaperColumn, names: Sequence[str]) -> list[str]:
 def _columns_of_answers(
     runs: Sequence[AnyPath], boards: Sequence[Board], choice: PaperChoice
 ) -> list[PaperColumn]:
-    if not any(not scorer.of_sets for board in boards for scorer in board.scorers):
-        return []
+    """Return a column for each scorer of single answers on each task set."""
+    scorers = chain.from_iterable(board.scorers for board in boards)
+    if all(scorer.of_sets for scorer in scorers):
+        return []  # An overview of nothing is an error.
     overview = overview_of(runs)
     columns = []
     for name, benchmark in zip(overview.names, overview.benchmarks, strict=True):
@@ -204,6 +231,7 @@ def _columns_of_answers(
 
 
 def _column_of(name: str, benchmark: Benchmark, choice: PaperChoice) -> PaperColumn:
+    """Return the column of one scorer on one task set: means, ranks and what ties."""
     scorer = benchmark.scorer
     shown = {}
     for system, values in benchmark.values.items():
@@ -229,6 +257,7 @@ def _column_of(name: str, benchmark: Benchmark, choice: PaperChoice) -> PaperCol
 
 
 def _spreads(benchmark: Benchmark) -> dict[str, RepeatSpread]:
+    """Return how the repeats of each system spread, in the first run that has it."""
     spreads: dict[str, RepeatSpread] = {}
     for part in benchmark.parts:
         for system, spread in spread_over_repeats(part.board, part.scorer).items():
@@ -242,7 +271,10 @@ def _cells(
     compared: Sequence[Comparison],
     spreads: Mapping[str, RepeatSpread],
 ) -> dict[str, PaperCell]:
-    """Return the cells with what is best among them, and what ties with it."""
+    """Return the cells with what is best among them, and what ties with it.
+
+    The ground truth and its controls are shown and never best: nobody built them to win.
+    """
     sign = -1 if scorer.direction == "higher" else 1
     places = {}
     for name, estimate in means.items():
@@ -273,8 +305,10 @@ def _categories(
             estimate = estimate_of(cell)
             if estimate.value is not None:
                 found.setdefault(name, {})[system] = estimate
+    if len(found) < 2:
+        return {}
     order = benchmark.parts[0].board.category_names
-    return {n: found[n] for n in order if n in found} if len(found) > 1 else {}
+    return {name: found[name] for name in order if name in found}
 
 
 def _columns_of_sets(boards: Sequence[Board], choice: PaperChoice) -> list[PaperColumn]:

@@ -318,7 +318,10 @@ def _judgeerror_bar(content: PaperContent) -> dict[str, JudgeErrors]:
 
 def variance_figure(errors: Mapping[str, JudgeErrors]) -> PaperFigure:
     """Return what scores depend on: a bar for each judge, in parts that add up to all."""
-    terms = [term for term in ABOUT if any(term in own.shares for own in errors.values())]
+    measured = set[str]()
+    for own in errors.values():
+        measured.update(own.shares)
+    terms = [term for term in ABOUT if term in measured]
 
     def paint(figure: Figure) -> None:
         axes = figure.subplots()

@@ -14,6 +14,7 @@ import random
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -322,7 +323,9 @@ def _draw(grid: ImageGrid, strips: Strips) -> dict[str, bytes]:
     import matplotlib
     from matplotlib.figure import Figure
 
-    most = max((len(cell.images) for row in grid.cells for cell in row), default=1)
+    cells = chain.from_iterable(grid.cells)
+    most = max((len(cell.images) for cell in cells), default=1)
+    # A column of answers without any image is as wide as one image, for their text.
     across = _HEAD + len(grid.columns) * _TILE * max(1, most)
     down = 0.3 + len(grid.rows) * (_TILE + 0.2)
     drawn = {}

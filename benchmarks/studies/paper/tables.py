@@ -103,7 +103,9 @@ class PaperTable:
             sentences.append(
                 r"$\pm$: half the width of the interval, which need not be even"
             )
-        cells = [cell for group in self.groups for cell in group.cells.values()]
+        cells: list[PaperCell] = []
+        for group in self.groups:
+            cells += group.cells.values()
         if any(cell.is_best for cell in cells):
             sentences.append("Bold: the best")
         if any(cell.is_tied for cell in cells):

@@ -40,7 +40,10 @@ def methods(content: PaperContent) -> Iterator[str]:
             "additional queries. SD over repeats: the standard deviation of the repeats' "
             "means, over the queries with a score in all of them."
         )
-    measured = [c.name for c in content.columns if any(x.drawn for x in c.cells.values())]
+    measured = []
+    for column in content.columns:
+        if any(cell.drawn for cell in column.cells.values()):
+            measured.append(column.name)
     if measured:
         yield "## The judge's own error"
         yield (

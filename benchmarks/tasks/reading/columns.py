@@ -157,6 +157,7 @@ class Columns:
         for name in names:
             written.setdefault(name.strip().casefold(), []).append(name)
         every = [*chain.from_iterable(written.values())]
+        # What people say goes first, and leaves the rest to be told by its names.
         taken = _take_stated_columns(stated, every, what, key)
         claimed = {*chain.from_iterable(taken.values())}
         free = {}
@@ -169,6 +170,7 @@ class Columns:
                 continue
             own = _columns_named(its_names, free)
             if len(own) > 1:
+                # To take one of them would make another benchmark of it, in silence.
                 listed = " and ".join(map(repr, own))
                 raise AmbiguousColumns(
                     f"{what}: columns {listed} both mean the {meaning}: say which with "
@@ -273,6 +275,7 @@ def _one_each(meaning: str, free: Mapping[str, list[str]]) -> tuple[str, ...]:
             if letter not in free:
                 break
             letters.append(free[letter][0])
+        # A single column `A` is no list of choices.
         return tuple(letters) if len(letters) > 1 else ()
     if meaning != "images":
         return ()

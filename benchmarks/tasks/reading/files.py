@@ -87,6 +87,7 @@ def names_by_lower_case(names: Iterable[str]) -> dict[str, str]:
 
     Of several that differ in their case alone, the one in lower case, else the first.
     """
+    # Names in lower case come first, so that reversed they come last, and the last counts.
     ordered = sorted(names, key=lambda name: name != name.casefold())
     return {name.strip().casefold(): name for name in reversed(ordered)}
 
@@ -161,6 +162,7 @@ class _JsonLines:
 
 def json_rows(path: Path, marks: RowMarks) -> Iterable[FileRow]:
     """Return the rows of a JSON file or of lines of JSON; TaskError where it is neither."""
+    # Lines first: such a file may be larger than memory, as JSON of one text may not.
     rows = _JsonLines(path)
     if rows.are_certain:
         return rows
@@ -171,6 +173,8 @@ def json_rows(path: Path, marks: RowMarks) -> Iterable[FileRow]:
         whole = error
     else:
         return rows_of_value(value, text, path, marks)
+    # A list that breaks off has lines, too, that are objects; to read these as rows would
+    # leave out the broken end in silence.
     listed = text.lstrip().startswith("[")
     if listed or not any(isinstance(row.value, dict | str) for row in rows):
         raise TaskError(f"{path} is neither JSON nor lines of it: {whole}")
@@ -178,6 +182,7 @@ def json_rows(path: Path, marks: RowMarks) -> Iterable[FileRow]:
 
 
 def _parse(line: str, number: int) -> Any:
+    """Return what a line holds, or the error in its place, which spoils its row alone."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -194,9 +199,11 @@ def rows_of_value(value: Any, text: str, path: Path, marks: RowMarks) -> list[Fi
     if isinstance(value, dict) and not marks.has(value):
         named = names_by_lower_case(value)
         own = (value[named[name]] for name in marks.names if name in named)
+        # A list under a name of the rows' own column goes before any other.
         lists = [one for one in own if isinstance(one, list)][:1]
         if not lists:
             lists = [one for one in value.values() if isinstance(one, list)]
+        # In a file of JSON lines, a single object with a list is a row that breaks a rule.
         if len(lists) == 1 and (path.suffix.lower() == ".json" or marks.has(value, list)):
             return _list(lists[0], path)
         if value and all(map(marks.has, value.values())):
@@ -210,6 +217,7 @@ def rows_of_value(value: Any, text: str, path: Path, marks: RowMarks) -> list[Fi
 def _list(
     values: Sequence[Any], path: Path, lines: Iterable[int] | None = None
 ) -> list[FileRow]:
+    """Return values as rows, with the lines on which they begin where these are known."""
     numbers = [*lines] if lines is not None else []
     # A file that is one line has no line to tell of.
     several = len({*numbers}) > 1
@@ -254,6 +262,7 @@ def files_of(folder: Path, pattern: str = "") -> ChosenFiles:
     depth = min(len(path.parts) for path in found)
     found = [path for path in found if len(path.parts) == depth]
     kinds = {path.suffix.lower() for path in found}
+    # The same rows may be there in two formats: one of them is read.
     kind = next(suffix for suffix in SUFFIXES if suffix in kinds)
     chosen = [path for path in found if path.suffix.lower() == kind]
     if len({path.parent for path in chosen}) > 1 or (len(kinds) > 1 and len(chosen) > 1):
