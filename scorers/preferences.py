@@ -23,6 +23,10 @@ value is in standard deviations around the mean reward of its training data.
 
 `hpsv3` (Ma et al., ICCV 2025, arXiv 2508.03789): a Qwen2-VL does, with instructions. Its
 value is the mean of the distribution of rewards that it expects.
+
+`editreward` (Wu et al., ICLR 2026, arXiv 2509.26346): a Qwen2.5-VL does, of an edit beside
+its original. Its value is the mean of two such rewards: how the edit follows its
+instruction, and how it looks.
 """
 
 from __future__ import annotations
@@ -41,6 +45,7 @@ from plait.generators.base import (
     Result,
     StageInput,
     StageSpec,
+    Unscored,
     Walk,
     Weights,
 )
@@ -58,6 +63,7 @@ from plait.generators.settings import ModelSettings, unkeyed
 from plait.generators.work import SCORED, FigureRange, Work
 from plait.scorers.base import NoScore, Preset, Presets, Scorer
 from plait.scorers.clipscore import refusal_of_blank
+from plait.scorers.editing import edit_of, without_original
 from plait.scorers.embeddings.records import directions, values_of, vectors
 from plait.scorers.embeddings.settings import (
     EMBEDDED,
@@ -123,25 +129,21 @@ class ImageRewardSettings(ImageModelSettings):
     """Three quarters of the parameters meet the image's 197 tokens, the others 35."""
 
 
-class Hpsv3Settings(ModelSettings):
-    """HPSv3's checkpoint, and how it is run."""
+class QwenRewardSettings(ModelSettings):
+    """A reward model on a Qwen-VL, and how it is run."""
 
     kind: ClassVar[Kind] = Kind.SCORE
-    stage: ClassVar[str] = "hpsv3"
-    target: ClassVar[str] = "plait.scorers.hpsv3:Hpsv3"
     companions: ClassVar[tuple[str, ...]] = ("base",)
+    tokens: ClassVar[float]
+    """That are read for one value."""
 
     batch_size: int = unkeyed(8, ge=1)
-    """Images scored at once."""
-    model: str = unkeyed("MizzenAI/HPSv3")
-    """A Hub id or folder with `HPSv3.safetensors`."""
-    base: str = unkeyed("Qwen/Qwen2-VL-7B-Instruct")
+    """Answers scored at once."""
+    base: str
     """A Hub id or folder with the configuration and the processor of the model that was
-    trained, which are not published beside the weights; its own weights are not read."""
+    trained; its own weights are not read."""
     instruction: str | None = unkeyed(None)
-    """Your copy of hpsv3/dataset/data_collator_qwen.py (github.com/MizzenAI/HPSv3), which
-    holds the instruction that the published weights were trained with."""
-    params_b: float | None = unkeyed(8.29, gt=0)
+    """Your copy of the file with the instruction that the weights were trained with."""
     decoders: int = unkeyed(4, ge=1)
     """Threads that decode and resize images."""
 
@@ -151,14 +153,52 @@ class Hpsv3Settings(ModelSettings):
         return file and str(Path(file).expanduser().resolve())
 
     def _work(self) -> Work:
-        """An image has 256 tokens, the instructions and a question about 700."""
-        flops = 2e9 * (self.params_b or 0.0) * 956
+        flops = 2e9 * (self.params_b or 0.0) * self.tokens
         return Work(
             weight_bytes=self.weight_bytes,
             flops=FigureRange.exact(flops),
             cpu_s=READING_S,
             usage=SCORED,
         )
+
+
+class Hpsv3Settings(QwenRewardSettings):
+    """HPSv3's checkpoint, and how it is run."""
+
+    stage: ClassVar[str] = "hpsv3"
+    target: ClassVar[str] = "plait.scorers.hpsv3:Hpsv3"
+    tokens: ClassVar[float] = 956
+    """An image has 256 tokens, the instructions and a question about 700."""
+
+    model: str = unkeyed("MizzenAI/HPSv3")
+    """A Hub id or folder with `HPSv3.safetensors`."""
+    base: str = unkeyed("Qwen/Qwen2-VL-7B-Instruct")
+    """A Hub id or folder with the configuration and the processor of the model that was
+    trained, which are not published beside the weights; its own weights are not read."""
+    instruction: str | None = unkeyed(None)
+    """Your copy of hpsv3/dataset/data_collator_qwen.py (github.com/MizzenAI/HPSv3), which
+    holds the instruction that the published weights were trained with."""
+    params_b: float | None = unkeyed(8.29, gt=0)
+
+
+class EditRewardSettings(QwenRewardSettings):
+    """EditReward's checkpoint, and how it is run."""
+
+    stage: ClassVar[str] = "editreward"
+    target: ClassVar[str] = "plait.scorers.editreward:EditReward"
+    tokens: ClassVar[float] = 2 * 1050
+    """Two images have 512 tokens, an instruction about 540; each edit is read twice."""
+
+    model: str = unkeyed("TIGER-Lab/EditReward-Qwen2.5-VL-7B")
+    """A Hub id or folder with `model.safetensors`. Of the authors' other checkpoint,
+    TIGER-Lab/EditReward-MiMo-VL-7B-SFT-2508, the base is XiaomiMiMo/MiMo-VL-7B-SFT-2508."""
+    base: str = unkeyed("Qwen/Qwen2.5-VL-7B-Instruct")
+    """A Hub id or folder with the configuration and the processor of the Qwen2.5-VL that
+    was trained; its own weights are not read."""
+    instruction: str | None = unkeyed(None)
+    """Your copy of EditReward/dataset/prompts.py (github.com/TIGER-AI-Lab/EditReward), with
+    the instructions that the published weights were trained with."""
+    params_b: float | None = unkeyed(8.29, gt=0)
 
 
 _SIZE: Mapping[str, Any] = {"architecture": "ViT-H-14", "params_b": 0.986}
@@ -261,6 +301,33 @@ class RewardScorer(PromptScorer):
     def values(self, results: Sequence[Score]) -> list[float]:
         """Return the rewards."""
         return [result.value for result in results]
+
+
+@dataclass(frozen=True, slots=True)
+class EditRewardScorer(Scorer):
+    """Scores an edit of one image by the reward for its original and its instruction."""
+
+    presets: ClassVar[Presets] = {
+        "editreward": Preset(EditRewardSettings(), {"unit": "reward", "licence": "MIT"}),
+    }
+    declared_parts: ClassVar[PartTable] = PartTable.of(
+        PartScale("following"), PartScale("quality"), PartScale("sigma", "reward")
+    )
+    images_only: bool = True
+
+    def query_refusal(self, query: Query) -> NoScore | None:
+        """It needs one image to edit, and what to do with it."""
+        return without_original(query) or refusal_of_blank(query)
+
+    def walk(self, query: Query, document: Document) -> Walk[Score]:
+        """Walk to the reward, with what it is the mean of."""
+        edit = edit_of(query, document)
+        if isinstance(edit, Unscored):
+            return edit
+        asked = (edit.original, Text(edit.instruction))
+        candidate = Candidate(Document((edit.edited,)), asked)
+        (outcome,) = yield [Job(self.stage, candidate, query.id)]
+        return outcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,16 @@
 """Specifications of a query, each by how likely an LVLM gives the expected answer.
 
-The specifications are those of `specifications:NAME` (SpecV), each asked by itself behind
-question and answer, in our wording. The value of one is the probability of the expected
-answer over that of yes or no, so that no reply is read and none is unread; an answer's is
-the mean over all of them, in percent. The released program has no such score.
+The specifications are those of `specifications:NAME` (SpecV), in our wording. An answer's
+value is the mean over all of them, in percent. The released program has no such score.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import ClassVar
 
-from plait.generators.base import Result, Unread, Walk
-from plait.generators.document import Document, Query, Score
+from plait.generators.document import Query
 from plait.scorers.base import NoScore
 from plait.scorers.judging.specifications import (
     TRACK,
@@ -21,15 +18,8 @@ from plait.scorers.judging.specifications import (
     without_specifications,
 )
 from plait.scorers.parts import PartScale, PartTable
-from plait.scorers.vqa.criteria import what_to_show
-from plait.scorers.vqa.questions import (
-    NO,
-    YES,
-    YES_NO,
-    Question,
-    QuestionScorer,
-    WordedSettings,
-)
+from plait.scorers.vqa.checklist import ChecklistItem, ChecklistScorer
+from plait.scorers.vqa.questions import WordedSettings
 
 
 class SpecificationsProbabilitySettings(WordedSettings):
@@ -43,7 +33,7 @@ class SpecificationsProbabilitySettings(WordedSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpecificationsScorer(QuestionScorer):
+class SpecificationsScorer(ChecklistScorer):
     """Scores documents by the probability that each specification of the query is met."""
 
     settings_of = SpecificationsProbabilitySettings
@@ -52,39 +42,18 @@ class SpecificationsScorer(QuestionScorer):
         PartScale("criteria/*", "probability", "0-1", "criterion"),
         PartScale("probabilities/*", "probability", "0-1"),
     )
+    groups_weigh_alike = False
     options: SpecificationsProbabilitySettings
-    images_only: bool = False
-
-    def jobs(self, query: Query, images: int = 1) -> int:
-        """Return how many specifications the query has."""
-        return len(specifications_of(query))
 
     def query_refusal(self, query: Query) -> NoScore | None:
         """It needs specifications of the query."""
         return without_specifications(query)
 
-    def walk(self, query: Query, document: Document) -> Walk[Score]:
-        """Ask about all specifications at once, each by itself."""
-        listed = specifications_of(query)
-        shown = what_to_show(query, document.segments)
-        asked = []
-        for one in listed:
-            text = self.options.question.replace("{specification}", one.question)
-            asked.append((shown, Question(text, YES_NO)))
-        records = yield from self.records(query, asked)
-        if not isinstance(records, list):
-            return records
+    def items(self, query: Query) -> Sequence[ChecklistItem]:
+        """Return the specifications, by what the query's track groups them by."""
         track = query.metadata.get(TRACK, "")
-        met: list[float] = []
-        by_group: dict[str, list[float]] = {}
-        for one, record in zip(listed, records, strict=True):
-            yes = record.probability(YES)
-            no = record.probability(NO)
-            if yes + no == 0:
-                return Unread("neither yes nor no has a probability above 0")
-            expected = yes if one.expected == "Yes" else no
-            met.append(expected / (yes + no))
-            if group := one.group(track):
-                by_group.setdefault(group, []).append(met[-1])
-        shares = {group: fmean(values) for group, values in by_group.items()}
-        return Result(Score(100 * fmean(met), {"criteria": shares, "probabilities": met}))
+        items = []
+        for one in specifications_of(query):
+            text = self.options.question.replace("{specification}", one.question)
+            items.append(ChecklistItem(text, one.expected, one.group(track)))
+        return items

@@ -132,11 +132,17 @@ class Thinker:
     kind = "draft"
     seeded = True
 
-    def __init__(self, steps: int = 2, **_: Any) -> None:
+    def __init__(self, steps: int = 2, log: str | None = None, **_: Any) -> None:
+        """Each request and its reply is a line of the file `log`."""
         self.steps = steps
+        self.log = log
 
     def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
-        return [Result(Draft((Text(self._reply(r)),)), {"tokens": 1.0}) for r in inputs]
+        replies = [self._reply(request) for request in inputs]
+        for request, reply in zip(inputs, replies, strict=True):
+            seen = len(request.images)
+            _log(self.log, f"say {self.steps} {request.seed} {seen} {reply!r}")
+        return [Result(Draft((Text(reply),)), {"tokens": 1.0}) for reply in replies]
 
     def _reply(self, request: Request) -> str:
         about = f"{request.text[:200]} {request.seed} {len(request.images)}"
@@ -194,13 +200,30 @@ class Painter:
     """Draws one flat colour per prompt and seed."""
 
     def __init__(
-        self, hue: int = 0, sleep_s: float = 0.0, pixels: int = 0, **_: Any
+        self,
+        hue: int = 0,
+        sleep_s: float = 0.0,
+        pixels: int = 0,
+        log: str | None = None,
+        die_at: str | None = None,
+        **_: Any,
     ) -> None:
+        """Each image is a line of the file `log`; a prompt may kill the process."""
         self.hue, self.sleep_s, self.pixels = hue, sleep_s, pixels
+        self.log, self.die_at = log, die_at
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Image]]:
         time.sleep(self.sleep_s)
-        return [Result(self._paint(r), {"images": 1}) for r in inputs]
+        prompts = [request.prompt for request in inputs]
+        # A prompt may be None as well, where a payload is drawn.
+        if self.die_at is not None and self.die_at in prompts:
+            os.kill(os.getpid(), signal.SIGKILL)
+        outcomes: list[Outcome[Image]] = []
+        for request in inputs:
+            outcomes.append(Result(self._paint(request), {"images": 1}))
+            before = [image.digest for image in request.context if isinstance(image, Image)]
+            _log(self.log, f"draw {request.prompt} {request.seed} {before}")
+        return outcomes
 
     def _paint(self, request: ImageRequest) -> Image:
         from PIL import Image as Picture

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import signal
+import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -11,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paths import HELPERS
 from thinker_helpers import (
     ATTEMPTS,
     QUESTION,
@@ -22,9 +26,20 @@ from thinker_helpers import (
     png,
     stories,
 )
-from trial import as_asked, painter, rebuild, system_of_stages, talk
+from trial import (
+    LIGHT,
+    as_asked,
+    outcomes,
+    painter,
+    rebuild,
+    run,
+    sample,
+    system_of_stages,
+    talk,
+)
 
 from plait.benchmarks.runs.config import load_config
+from plait.cluster.plan import Plan
 from plait.cluster.walks import drive
 from plait.generators.base import Failure, Fault, Job, Kind, Outcome, Result, StageSpec
 from plait.generators.document import (
@@ -44,6 +59,7 @@ from plait.pipelines import thinker
 from plait.pipelines.chat.endings import CUT
 from plait.pipelines.systems import Models, planned_stages, resolve
 from plait.pipelines.thinker import (
+    OWN_WORDING,
     WHITE,
     Step,
     StepReview,
@@ -467,3 +483,65 @@ def test_official_mode_needs_the_parser_of_the_program_and_a_model_that_edits(
     assert found.opening != resolve(NAME, TINY).opening
     with pytest.raises(UsageError, match="draws from text alone"):
         resolve("interleavethinker+sdxl-turbo", official)
+
+
+# ------------------------------------------------------------------- stopped in an answer
+
+
+def plan_with_log(log: Path, die_at: str | None = None) -> Plan:
+    """Answers of up to three steps, by stages that write down what they are asked."""
+    thinker = StageSpec(
+        name="planner",
+        kind=Kind.DRAFT,
+        target="stages:Thinker",
+        settings={"steps": 3},
+        options={"log": str(log)},
+        seeded=True,
+        placement=LIGHT,
+    )
+    chain = system(
+        draft=thinker,
+        critic=replace(thinker, name="critic", settings={"steps": 4}),
+        render=painter(log=str(log), die_at=die_at),
+        planner=ThinkerPlanner(OWN_WORDING, attempts=6, max_steps=3),
+        review=StepReview(OWN_WORDING.critic, most_tries=3, attempts=4),
+        max_images=3,
+    )
+    query = replace(sample(0), category="PBL", wants_images=True)
+    return Plan(systems=[chain], samples=[query], scorers=[], prompt=as_asked)
+
+
+_DRIVER = """
+import sys
+from pathlib import Path
+from test_thinker import plan_with_log, run
+run(plan_with_log(Path(sys.argv[1]), die_at="p2"), Path(sys.argv[2]))
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("worker_threads")
+def test_a_run_that_is_killed_between_two_images_makes_nothing_again(
+    tmp_path: Path,
+) -> None:
+    whole, log = tmp_path / "whole.log", tmp_path / "killed.log"
+    run(plan_with_log(whole), tmp_path / "whole")
+    (expected,) = outcomes(plan_with_log(whole), tmp_path / "whole").values()
+    assert len(expected.value.images) == 3
+
+    words = [sys.executable, "-c", _DRIVER, str(log), str(tmp_path / "killed")]
+    places = f"{Path(__file__).parent}:{HELPERS}:{os.environ.get('PYTHONPATH', '')}"
+    env = {**os.environ, "PYTHONPATH": places}
+    driver = subprocess.run(words, env=env, stderr=subprocess.DEVNULL, timeout=120)
+    assert driver.returncode == -signal.SIGKILL
+    before = log.read_text().splitlines()
+    kinds = {" ".join(line.split()[:2]) for line in before}
+    assert kinds == {"say 3", "say 4", "draw p1"}, "a plan, a verdict and the first image"
+
+    assert run(plan_with_log(log), tmp_path / "killed").counts["done"] == 1
+    (resumed,) = outcomes(plan_with_log(log), tmp_path / "killed").values()
+    assert resumed == expected
+    after = log.read_text().splitlines()
+    assert after[: len(before)] == before
+    assert sorted(after) == sorted(whole.read_text().splitlines())
+    assert len({*after}) == len(after)

@@ -29,8 +29,8 @@ from plait.scorers.base import DIRECTIONS, UNBOUNDED, admit, bounds
 
 COMPARED = ("isg-structure", "known-answer")
 """Read no content: `test_answers.py` is about them."""
-OF_EDITS = ("kept-dino", "kept-lpips", "kept-ssim")
-"""Need a mask: `test_kept.py` is about them."""
+OF_EDITS = ("editreward", "kept-dino", "kept-lpips", "kept-ssim")
+"""Need an original, most a mask too: `test_editreward.py`, `test_kept.py`."""
 _ELSEWHERE = (*COMPARED, *OF_EDITS)
 NAMES = [*(name for name in by_name(Named.SCORER) if name not in _ELSEWHERE), JUDGE]
 OF_TEXT = ("bertscore", "bleu", "chrf", "rouge1", "rouge2", "rougeL")

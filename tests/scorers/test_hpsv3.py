@@ -16,6 +16,7 @@ import pytest
 import torch
 from clipscore_helpers import picture, pixels
 from contents import content, document
+from qwen_reward_helpers import rewards_of
 from safetensors.torch import load_file, save_file
 from transformers import AutoProcessor, Qwen2VLForConditionalGeneration
 
@@ -26,7 +27,8 @@ from plait.generators.base import Failure, Fault, Result
 from plait.generators.document import Candidate, Image
 from plait.generators.errors import CheckpointError, PlaitError
 from plait.scorers import hpsv3
-from plait.scorers.hpsv3 import ENDING, Hpsv3
+from plait.scorers.hpsv3 import Hpsv3
+from plait.scorers.qwen_rewards import ENDING
 
 pytestmark = pytest.mark.models
 
@@ -92,24 +94,11 @@ def settings(folder: Path) -> dict[str, Any]:
     return {**places, "dtype": "float32", "device": "cpu"}
 
 
-def smart_size(width: int, height: int) -> tuple[int, int]:
-    """`smart_resize` of hpsv3/dataset/utils.py, of as many pixels as 256 tokens."""
-    pixels = 256 * 28 * 28
-    w, h = (max(28, round(side / 28) * 28) for side in (width, height))
-    beta = math.sqrt(width * height / pixels)
-    if w * h > pixels:
-        w, h = (math.floor(side / beta / 28) * 28 for side in (width, height))
-    elif w * h < pixels:
-        w, h = (math.ceil(side / beta / 28) * 28 for side in (width, height))
-    return w, h
-
-
 @pytest.fixture(scope="module")
 def direct(folder: Path) -> dict[tuple[int, str], list[float]]:
     """`HPSv3RewardInferencer.reward` and `Qwen2VLRewardModelBT.forward`, one at a time."""
     processor = AutoProcessor.from_pretrained(folder)
     processor.tokenizer.add_special_tokens({"extra_special_tokens": ["<|Reward|>"]})
-    (special,) = processor.tokenizer.convert_tokens_to_ids(["<|Reward|>"])
     stored = load_file(folder / "HPSv3.safetensors")
     stage = Hpsv3(weights="tiny")
     model = Qwen2VLForConditionalGeneration(stage._model.model.config).eval()
@@ -122,25 +111,8 @@ def direct(folder: Path) -> dict[tuple[int, str], list[float]]:
     found = {}
     for number, text in ASKED:
         image = pixels(number, SIZES[number])
-        told = {"type": "text", "text": INSTRUCTION.replace("{text_prompt}", text) + ENDING}
-        turn = {"role": "user", "content": [{"type": "image", "image": image}, told]}
-        batch = processor(
-            text=processor.apply_chat_template([turn], add_generation_prompt=True),
-            images=[image.resize(smart_size(*image.size))],
-            return_tensors="pt",
-        )
-        ids = batch["input_ids"]
-        with torch.no_grad():
-            embeds = model.get_input_embeddings()(ids)
-            seen = model.model.visual(batch["pixel_values"], batch["image_grid_thw"])
-            mask = (ids == model.config.image_token_id)[..., None].expand_as(embeds)
-            embeds = embeds.masked_scatter(mask, seen.pooler_output)
-            # No positions are given, so that all tokens are numbered one by one.
-            states = model.model.language_model(inputs_embeds=embeds)[0]
-            (rewards,) = states[ids == special]
-            for i, (weight, bias) in enumerate(head):
-                rewards = weight @ (rewards if i == 0 else rewards.relu()) + bias
-        found[number, text] = rewards.tolist()
+        told = INSTRUCTION.replace("{text_prompt}", text) + ENDING
+        found[number, text] = rewards_of(model, processor, [image], told, head)
     return found
 
 
