@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -207,7 +208,7 @@ def furthest_apart(board: Board, keys: Collection[str]) -> Apart | None:
     models = [i for i, name in enumerate(names) if not is_reference(name)]
     columns = np.array(models if len(models) > 1 else range(len(names)), dtype=int)
     shown = [q.key for q in board.queries if q.key in keys]
-    rows = np.searchsorted(board.keys, shown)
+    rows = np.array([bisect_left(board.keys, key) for key in shown], int)
     for scorer in board.scorers:
         values = board.values[scorer.name][np.ix_(rows, columns)]
         highest = np.fmax.reduce(values, axis=1, initial=-np.inf)
