@@ -133,7 +133,7 @@ class KeyDigests(NamedTuple):
         if keys.null_count:
             raise ValueError("a record has no key")
         names: dict[bytes, str] = {}
-        data = _hexadecimal(keys)
+        data = bytes_of_keys(keys)
         if data is None:
             digests = []
             for key in keys.to_pylist():
@@ -153,8 +153,11 @@ class KeyDigests(NamedTuple):
         return KeyDigests(self.high[chosen], self.low[chosen], self.names)
 
 
-def _hexadecimal(keys: pa.Array) -> bytes | None:
-    """The bytes of keys that are all 32 hexadecimal digits; None for any others."""
+def bytes_of_keys(keys: pa.Array) -> bytes | None:
+    """Return the 16 bytes of each key, one after the other.
+
+    None where one is not 32 hexadecimal digits in small letters.
+    """
     if not pa.types.is_string(keys.type) or not len(keys):
         return None
     _, offsets_buffer, data = keys.buffers()

@@ -110,6 +110,8 @@ Mask = npt.NDArray[np.bool_]
 """By row of a table, whether it is meant."""
 Codes = npt.NDArray[np.int32]
 """By row of a table, which of a column's names it has; -1 for none."""
+Rows = npt.NDArray[np.int64]
+"""Numbers of rows."""
 
 
 def in_one_chunk(column: pa.ChunkedArray) -> pa.Array:
@@ -143,6 +145,10 @@ class Names(NamedTuple):
         wanted = set(names)
         codes = [i for i, name in enumerate(self.names) if name in wanted]
         return np.isin(self.codes, codes)
+
+    def at(self, rows: Rows) -> list[str]:
+        """Return the names of rows, each of which has one."""
+        return [self.names[code] for code in self.codes[rows].tolist()]
 
     def names_of(self, where: Mask) -> set[str]:
         """Return the names that some rows have."""
@@ -296,46 +302,65 @@ class Board:
     def n(self) -> int:
         """Planned queries."""
         # Of queries without an evaluation only the number of their answers is known.
-        return max(len(self.queries), math.ceil(self.answers / self.rounds))
+        return max(len(self.keys), math.ceil(self.answers / self.rounds))
 
-    @cached_property
+    @property
     def queries(self) -> list[QueryRow]:
-        """The queries that have an evaluation, in the order of their first answer."""
-        answers = self.is_answer & self.is_complete
-        found = self.group(answers, ("query", "category", "field"))
-        return [QueryRow(*names) for *names, _ in found]
+        """The queries that have an evaluation, in the order of their first answer.
+
+        Made anew each time: they take more memory than most else of a large board.
+        """
+        rows = np.sort(self._first_answers)
+        texts = (self.column[name].at(rows) for name in ("query", "category", "field"))
+        return [QueryRow(*names) for names in zip(*texts, strict=True)]
 
     @cached_property
-    def groups(self) -> dict[Group, list[int]]:
+    def _first_answers(self) -> Rows:
+        """By query of `keys`, the first row of its answers."""
+        answers = np.flatnonzero(self.is_answer & self.is_complete)
+        _, first = np.unique(self.column["query"].codes[answers], return_index=True)
+        rows = answers[first]
+        keys = self.column["query"].at(rows)
+        return rows[sorted(range(len(rows)), key=keys.__getitem__)]
+
+    @cached_property
+    def groups(self) -> dict[Group, Rows]:
         """The rows of `values` that are of each group."""
-        group_of = {query.key: (query.category, query.field) for query in self.queries}
-        groups: dict[Group, list[int]] = {}
-        for row, key in enumerate(self.keys):
-            groups.setdefault(group_of[key], []).append(row)
-        return dict(sorted(groups.items()))
+        category = self.column["category"]
+        field = self.column["field"]
+        pairs = np.stack([category.codes, field.codes])[:, self._first_answers]
+        order = np.lexsort(pairs)
+        is_first = (np.diff(pairs[:, order], prepend=-1) != 0).any(axis=0)
+        groups = {}
+        for rows in np.split(order, np.flatnonzero(is_first)[1:]):
+            if len(rows):
+                one, other = pairs[:, rows[0]]
+                groups[category.names[one], field.names[other]] = rows
+        return dict(sorted(groups.items(), key=lambda item: item[0]))
 
     def groups_of(self, name: str, place: int = 0) -> list[Group]:
         """Return the groups of a category, or with `place` 1 of a field."""
         return [group for group in self.groups if group[place] == name]
 
-    def rows_of(self, groups: Iterable[Group]) -> list[int]:
+    def rows_of(self, groups: Iterable[Group]) -> Rows:
         """Return the rows of `values` that are of some groups."""
-        return [*chain.from_iterable(self.groups[group] for group in groups)]
+        none = np.zeros(0, np.int64)
+        return np.concatenate([none, *(self.groups[group] for group in groups)])
 
     @cached_property
     def category_names(self) -> list[str]:
         """Categories in the published order, then any others."""
-        return _order(self.categories, (q.category for q in self.queries))
+        return _order(self.categories, (category for category, _ in self.groups))
 
     @cached_property
     def field_names(self) -> list[str]:
         """Fields in the task set's order, then any others."""
-        return _order(self.fields, (q.field for q in self.queries))
+        return _order(self.fields, (field for _, field in self.groups))
 
     @cached_property
     def keys(self) -> list[str]:
         """The queries' keys in sorted order: the rows of `values`."""
-        return sorted(q.key for q in self.queries)
+        return self.column["query"].at(self._first_answers)
 
     @cached_property
     def tallies(self) -> dict[tuple[str, str, str], Counter[tuple[str, str]]]:

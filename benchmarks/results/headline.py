@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -213,7 +214,7 @@ def furthest_apart(board: Board, keys: Collection[str]) -> Apart | None:
     columns = np.array(models if len(models) > 1 else range(len(names)), dtype=int)
     shown = [query.key for query in board.queries if query.key in keys]
     # The keys of a board are sorted.
-    rows = np.searchsorted(board.keys, shown)
+    rows = np.array([bisect_left(board.keys, key) for key in shown], int)
     for scorer in board.scorers:
         values = board.values[scorer.name][np.ix_(rows, columns)]
         # `fmax` and `fmin` pass over NaN; a query without any score has a spread of -inf.

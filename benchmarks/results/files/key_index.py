@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from plait.cluster.record_index import bytes_of_keys
+
 Indices = npt.NDArray[np.int64]
 KeyNumbers = npt.NDArray[np.uint64]
 """(n, 2): the two halves of each key."""
@@ -57,8 +59,11 @@ def numbers_of(keys: pa.ChunkedArray) -> KeyNumbers:
     for chunk in keys.chunks:
         # As values of Python a key takes 80 bytes: only so many are there at a time.
         for first in range(0, len(chunk), _AT_ONCE):
-            digits = "".join(chunk.slice(first, _AT_ONCE).to_pylist())
-            parts.append(numbers_in(bytes.fromhex(digits)))
+            some = chunk.slice(first, _AT_ONCE)
+            data = bytes_of_keys(some)
+            if data is None:
+                data = bytes.fromhex("".join(some.to_pylist()))
+            parts.append(numbers_in(data))
     return np.concatenate(parts)
 
 

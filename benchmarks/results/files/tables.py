@@ -252,8 +252,13 @@ class ResultTables:
     @cached_property
     def heads(self) -> dict[str, tuple[str, str]]:
         """Category and field of the queries by key, in the order of the task set."""
-        rows = self.rows("queries", ["query", "category", "field"])
-        return {row["query"]: (row["category"], row["field"]) for row in rows}
+        heads: dict[str, tuple[str, str]] = {}
+        groups: dict[tuple[str, str], tuple[str, str]] = {}
+        for row in self.rows("queries", ["query", "category", "field"]):
+            group = (row["category"], row["field"])
+            # Few are different: a pair of each is kept, and not one for each query.
+            heads[row["query"]] = groups.setdefault(group, group)
+        return heads
 
 
 def _lacks(file: pq.ParquetFile, group: int, name: str, values: Collection[Any]) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -44,10 +45,14 @@ def is_current(root: AnyPath, manifest: Mapping[str, Any], asked: object) -> boo
 
 
 def note(root: AnyPath, manifest: Mapping[str, Any], asked: object) -> None:
-    """Note what the page that was just made shows; see `is_current`."""
+    """Note what the page that was just made shows; see `is_current`.
+
+    Where that cannot be written, the page is there all the same, and is made again.
+    """
     if isinstance(root, Path):
-        facts = json.dumps(_facts(root, manifest, asked))
-        write_whole(root / "report" / MADE_OF, facts, durable=False)
+        with suppress(OSError):
+            facts = json.dumps(_facts(root, manifest, asked))
+            write_whole(root / "report" / MADE_OF, facts, durable=False)
 
 
 def _facts(root: Path, manifest: Mapping[str, Any], asked: object) -> dict[str, Any]:
