@@ -235,6 +235,7 @@ MEMORY = {
     "minigpt5": 17.5 + 1,
     "emu2": 72.2 + 15.2,
     "janus-pro-1b": 4.4 + 0.9,
+    "bagel-7b-mot": 18.0 + 0.4,
 }
 
 
