@@ -21,6 +21,7 @@ from plait.generators.bagel.contexts import (
     TextPiece,
     length_of,
     see,
+    typical,
 )
 from plait.generators.bagel.flow import Flow, FlowContexts, steps_of
 from plait.generators.bagel.models import Autoencoder, load, load_autoencoder
@@ -133,14 +134,15 @@ class BagelCondition:
             return Failure(str(error))
         images = [term for term in terms if isinstance(term, Pillow.Image)]
         width, height = images[-1].size if images else (self.width, self.height)
-        of_images = [self._positions(image) for image in images]
+        of_images = [self._positions(*image.size) for image in images]
         texts = sum(len(term) for term in terms if isinstance(term, list))
         length = texts + sum(of_images)
         stride = self.bagel.size.drawn.stride
         room = height * width // stride**2 + 2
         if self.settings.think:
             room += self.settings.max_think_tokens + 2
-        each = max(of_images, default=0)
+        longest = self.bagel.size.drawn.longest
+        each = typical(of_images, self._positions(longest, longest))
         if skip := too_long(length, len(images), each, self.context, room):
             return skip
         shown = display((*system, *content))
@@ -152,9 +154,8 @@ class BagelCondition:
             return self.bagel.encode(segment.text)
         return self.bagel.size.drawn.resize(decode(segment))
 
-    def _positions(self, image: Pillow.Image) -> int:
+    def _positions(self, width: int, height: int) -> int:
         """Return the positions of an image: its latents, and what is seen of it."""
-        width, height = image.size
         drawn = self.bagel.size.drawn.stride**2
         seen_width, seen_height = self.bagel.size.seen.fit(width, height)
         seen = self.bagel.size.seen.stride**2

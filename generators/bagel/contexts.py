@@ -63,6 +63,11 @@ def length_of(pieces: Sequence[Piece]) -> int:
     return sum(map(len, pieces))
 
 
+def typical(images: Sequence[int], largest: int) -> int:
+    """Return the positions of an image for a message: the mean of these, rounded up."""
+    return -(-sum(images) // len(images)) if images else largest
+
+
 def position_ids(pieces: Sequence[Piece]) -> Tensor:
     """Return the ids (positions,): an image counts as one."""
     found: list[Tensor] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from plait.generators.bagel.contexts import Piece, TextPiece, length_of, see
+from plait.generators.bagel.contexts import Piece, TextPiece, length_of, see, typical
 from plait.generators.bagel.models import START, load
 from plait.generators.bagel.settings import BagelDraftSettings, terms_of
 from plait.generators.bagel.writing import (
@@ -47,7 +47,7 @@ class BagelDraft(BagelWriting, Drafting[LimitedTrack]):
         length = length_of(pieces) + 1
         of_images = [len(p) for p in pieces if not isinstance(p, TextPiece)]
         images = len(of_images)
-        each = max(of_images, default=0)
+        each = typical(of_images, self.bagel.size.seen.across**2 + 2)
         if skip := too_long(length, images, each, self.context):
             return skip
         shown = display(terms) + START
