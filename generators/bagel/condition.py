@@ -107,7 +107,7 @@ class BagelCondition:
                 )
         if own.think:
             self.writer = BagelWriting()
-            self.writer._write(self.bagel, own, own.max_think_tokens)
+            self.writer.write_with(self.bagel, own, own.max_think_tokens)
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Payload]]:
         """Return one payload per request, in order.

@@ -32,7 +32,7 @@ class BagelDraft(BagelWriting, Drafting[LimitedTrack]):
 
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
         self.settings = own = BagelDraftSettings(**settings)
-        self._write(load(own, weights, False, True), own, own.max_new_tokens)
+        self.write_with(load(own, weights, False, True), own, own.max_new_tokens)
 
     def prompt(self, request: Request) -> BagelPrompt | Skip | Failure:
         """Return the request as the model reads it, or why it cannot be answered."""

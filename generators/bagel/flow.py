@@ -91,7 +91,8 @@ def _scaled(guided: Tensor, plain: Tensor, dim: int | None, least: float) -> Ten
     """Return `guided` scaled down to the length of `plain`, by `least` at the least."""
     length = torch.linalg.vector_norm(plain, dim=dim, keepdim=dim is not None)
     now = torch.linalg.vector_norm(guided, dim=dim, keepdim=dim is not None)
-    return guided * (length / (now + _TINY)).clamp(least, 1.0)
+    scaled: Tensor = guided * (length / (now + _TINY)).clamp(least, 1.0)
+    return scaled
 
 
 class Flow:

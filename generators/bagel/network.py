@@ -111,9 +111,9 @@ class Attention(_TwoSets):
         causal: bool,
     ) -> Tensor:
         """Return what the positions (rows, positions, width) attend to."""
+        heads = (*states.shape[:2], -1, self.size)
         queries, keys, values = (
-            self.through(f"{name}_proj", states, routing).unflatten(-1, (-1, self.size))
-            for name in "qkv"
+            self.through(f"{name}_proj", states, routing).view(heads) for name in "qkv"
         )
         queries = self.through("q_norm", queries, routing).transpose(1, 2)
         keys = self.through("k_norm", keys, routing).transpose(1, 2)
@@ -278,7 +278,7 @@ class _Timestep(nn.Module):
 
     def forward(self, time: float) -> Tensor:
         """Return the vector (width,) of a time from 0, the image, to 1, noise."""
-        weight = self.mlp[0].weight
+        weight: Tensor = self.mlp[2].weight  # type: ignore[assignment]
         half = _FREQUENCIES // 2
         steps = torch.arange(half, dtype=torch.float32, device=weight.device) / half
         angles = time * torch.exp(-math.log(_LONGEST_PERIOD) * steps)

@@ -63,9 +63,8 @@ def to_tensor(image: Pillow.Image) -> Tensor:
 
 def to_patches(image: Tensor, patch: int) -> Tensor:
     """Return (channels, height, width) as patches: by row, column, then channel."""
-    channels = len(image)
-    squares = image.unflatten(2, (-1, patch)).unflatten(1, (-1, patch))
-    # (channels, rows, patch, columns, patch)
+    channels, height, width = image.shape
+    squares = image.reshape(channels, height // patch, patch, width // patch, patch)
     return squares.permute(1, 3, 2, 4, 0).reshape(-1, patch * patch * channels)
 
 

@@ -35,6 +35,7 @@ from plait.generators.settings import ModelSettings, unkeyed
 from plait.generators.system import System
 from plait.generators.work import (
     DRAWN_S,
+    NOTHING,
     PROMPT_TOKENS,
     FigureRange,
     Work,
@@ -198,7 +199,8 @@ class BagelConditionSettings(BagelLanguageSettings):
         language = _SIZES["language"]
         inner = 3 * language["intermediate_size"] + 8 * language["hidden_size"]
         width = 4 if self.dtype == "float32" else 2
-        return self.streams * (self.cache_gib(most) + self._patches * inner * width / 2**30)
+        states_gib = float(self._patches * inner * width / 2**30)
+        return self.streams * (self.cache_gib(most) + states_gib)
 
     def _work(self) -> Work:
         """Return the evaluations of the network; one of two contexts, or of three."""
@@ -211,17 +213,16 @@ class BagelConditionSettings(BagelLanguageSettings):
         language = _SIZES["language"]
         attended = 4 * language["num_hidden_layers"] * language["hidden_size"]
         each = self._patches * (2e9 * _LATENT_B + attended * self._patches)
-        written = thought_tokens(self.max_think_tokens) if self.think else None
+        thought = thought_tokens(self.max_think_tokens) if self.think else NOTHING
         payload = FigureRange.exact(4.0 * self._patches * 64)
-        decoding = {} if written is None else {"steps": written}
         return Work(
             weight_bytes=self.weight_bytes,
             flops=evaluations * each + PROMPT_TOKENS * (2e9 * _LATENT_B),
             passes=steps,
             blocks=language["num_hidden_layers"],
+            steps=thought,
             step_flops=2e9 * _LATENT_B,
             usage={"steps": FigureRange.exact(steps), "disk_bytes": payload},
-            **decoding,
         )
 
     def timesteps(self) -> list[float]:
@@ -248,7 +249,8 @@ class BagelRenderSettings(BagelSettings):
 
     def per_record_gib(self) -> float:
         """Return the memory for decoding an image of the largest size."""
-        return (_SIZES["side"] * _TOKEN_PIXELS) ** 2 * DECODING_BYTES / 2**30
+        pixels = (_SIZES["side"] * _TOKEN_PIXELS) ** 2
+        return float(pixels * DECODING_BYTES / 2**30)
 
     def _work(self) -> Work:
         """Its decoder has the widths of Stable Diffusion's, likewise in float32."""

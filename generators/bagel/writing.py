@@ -62,7 +62,7 @@ class BagelWriting(Writing[LimitedTrack]):
 
     bagel: Bagel
 
-    def _write(self, bagel: Bagel, settings: BagelLanguageSettings, most: int) -> None:
+    def write_with(self, bagel: Bagel, settings: BagelLanguageSettings, most: int) -> None:
         """Write with a model, at most so many tokens; its end counts as one."""
         self.bagel = bagel
         self._use(bagel.network.language_model.model, settings.context)
@@ -70,16 +70,16 @@ class BagelWriting(Writing[LimitedTrack]):
         self.track = lambda prompt: LimitedTrack(prompt, self.context, most, end)
         self.sampler = Sampler(settings.temperature or 1.0, 1.0, settings.temperature == 0)
 
-    def _to_be_written(self, prompt: BagelPrompt) -> list[Piece]:
+    def opening_of(self, prompt: BagelPrompt) -> list[Piece]:
         """Return the prompt's pieces, and the mark that the text begins with."""
         return [*prompt.read, TextPiece([self.bagel.id(START)])]
 
     def embed(self, prompts: Sequence[NativePrompt]) -> list[Tensor]:
         """Return embeddings (positions, width) of each prompt, with the mark at its end."""
-        return embed([self._to_be_written(_own(p)) for p in prompts], self.bagel)
+        return embed([self.opening_of(_own(p)) for p in prompts], self.bagel)
 
     def _streams(self, prompts: Sequence[NativePrompt]) -> Streams:
-        pieces = [self._to_be_written(_own(p)) for p in prompts]
+        pieces = [self.opening_of(_own(p)) for p in prompts]
         return ContextStreams(self.decoder, self.context, pieces)
 
     def _advance(

@@ -393,7 +393,10 @@ VALUES: dict[tuple[str, str, str], list[tuple[Change, str]]] = {
         (rewritten("tokenizer.json", "<begin_of_image>", "<begin>"), "lacks <begin_of_im"),
     ],
     (*_BAGEL, "draft", "model"): [
-        (edited("llm_config.json", vocab_size=99), "vocab_size is 99"),
+        (
+            edited("llm_config.json", vocab_size=99),
+            r"embed_tokens.weight \(417, 64\), not \(99",
+        ),
         (edited("llm_config.json", num_attention_heads=5), "64 is not divisible by 5"),
         (edited("llm_config.json", intermediate_size=None), "lacks intermediate_size"),
         (edited("vit_config.json", patch_size="x"), "patch_size is 'x'"),

@@ -31,7 +31,7 @@ def conditioned(run: dict) -> dict:
 def test_first_logits(think, arrays, stage):
     ours = stage("bagel-7b-mot", think=think, max_new_tokens=24)
     prompts = [ours.prompt(request) for request in upstream.requests()]
-    pieces = [ours._to_be_written(prompt) for prompt in prompts]
+    pieces = [ours.opening_of(prompt) for prompt in prompts]
     streams = ContextStreams(ours.decoder, ours.context, pieces)
     streams.open(ours.embed(prompts))
     with torch.inference_mode():
