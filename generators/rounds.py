@@ -45,21 +45,27 @@ class Rounds(BaseModel):
         """Return what the image is conditioned on besides its prompt."""
         return ()
 
+    def request(self, text: str, sample: Query) -> ImageRequest:
+        """Return the request for the image of a round in which `text` was written.
+
+        It holds no seed and no payload yet; its prompt is read after its images.
+        """
+        question = " ".join(s.text for s in sample.question if isinstance(s, Text))
+        values = {"text": text.strip(), "instruction": _cut(self, question)}
+        prompt = fill_template(self.image_prompt, values)
+        return ImageRequest(prompt=prompt, context=self.context(sample))
+
 
 def compose(settings: Rounds, draft: Draft, sample: Query) -> Draft:
     """Return the round's text, then a request for its image where the query wants one.
 
-    A pure function of `draft` and `sample`, as each `Compose` has to be. The request
-    holds no seed and no payload yet; its prompt is read after its images.
+    A pure function of `draft` and `sample`, as each `Compose` has to be.
     """
     segments: list[Text | ImageRequest] = []
     if draft.text.strip() or not sample.wants_images:
         segments.append(Text(draft.text))
     if sample.wants_images:
-        question = " ".join(s.text for s in sample.question if isinstance(s, Text))
-        values = {"text": draft.text.strip(), "instruction": _cut(settings, question)}
-        prompt = fill_template(settings.image_prompt, values)
-        segments.append(ImageRequest(prompt=prompt, context=settings.context(sample)))
+        segments.append(settings.request(draft.text, sample))
     return Draft(tuple(segments))
 
 

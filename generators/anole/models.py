@@ -49,9 +49,9 @@ from plait.generators.loading.strict import (
     identical,
     randomise,
     rebuild_rotary,
-    rename,
     same,
 )
+from plait.generators.loading.taming import taming_layout
 from plait.generators.settings import ModelSettings
 from plait.generators.toys import BYTE_LEVEL
 
@@ -210,38 +210,6 @@ def load_codec(weights: Weights, settings: ModelSettings) -> Codec:
             # Random activations are larger than trained ones: most pixels would be clamped.
             vq.decoder.conv_out.weight *= 0.3
     return Codec(vq, config)
-
-
-_TAMING = [
-    (r"conv_norm_out", "norm_out"),
-    (r"conv_shortcut", "nin_shortcut"),
-    (r"mid_block\.resnets\.0", "mid.block_1"),
-    (r"mid_block\.resnets\.1", "mid.block_2"),
-    (r"mid_block\.attentions\.0", "mid.attn_1"),
-    (r"attn_1\.group_norm", "attn_1.norm"),
-    (r"attn_1\.to_([qkv])", r"attn_1.\1"),
-    (r"attn_1\.to_out\.0", "attn_1.proj_out"),
-    (r"down_blocks\.(\d+)\.resnets", r"down.\1.block"),
-    (r"down_blocks\.(\d+)\.downsamplers\.0", r"down.\1.downsample"),
-    (r"up_blocks\.(\d+)\.resnets", r"up.\1.block"),
-    (r"up_blocks\.(\d+)\.upsamplers\.0", r"up.\1.upsample"),
-]
-"""From diffusers' names to those of taming-transformers (diffusionmodules/model.py)."""
-
-
-def taming_layout(names: Iterable[str], levels: int, prefix: str = "") -> Layout:
-    """Return the layout of a VQ checkpoint for the parameters `names` of a `VQModel`."""
-    # taming counts the decoder's levels from the full resolution down, diffusers up.
-    flipped = lambda m: f"decoder.up.{levels - 1 - int(m[1])}"  # noqa: E731
-    stored = {n: re.sub(r"^decoder\.up\.(\d+)", flipped, rename(n, _TAMING)) for n in names}
-    return {prefix + theirs: _vq_place(ours) for ours, theirs in stored.items()}
-
-
-def _vq_place(name: str) -> Place:
-    """The attention's projections are 1 x 1 convolutions in the file."""
-    if re.search(r"attentions\.0\.to_.*weight$", name):
-        return Place(name, lambda kernel: kernel.reshape(kernel.shape[:2]))
-    return Place(name)
 
 
 _META = {

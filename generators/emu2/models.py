@@ -19,7 +19,6 @@ from typing import Any, Literal
 
 import torch
 from accelerate import dispatch_model
-from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from plait.generators.architectures import config_of, read_config
@@ -47,7 +46,7 @@ from plait.generators.loading.files import (
     read_json,
     read_stored,
     section,
-    shape_of,
+    shapes_in,
 )
 from plait.generators.loading.llama import LlamaPieces, train_pieces
 from plait.generators.loading.strict import (
@@ -318,19 +317,6 @@ def read_tensors(path: Path, prefix: str) -> Iterator[tuple[str, Tensor]]:
         yield from in_safetensors(path, lambda name: name.startswith(prefix))
     else:
         yield from ((n, t) for n, t in in_pickle(path).items() if n.startswith(prefix))
-
-
-def shapes_in(path: Path) -> Mapping[str, tuple[int, ...]]:
-    """Return the shape of each tensor of a file; CheckpointError where it is broken."""
-    if path.suffix != ".safetensors":
-        tensors = in_pickle(path)
-        return {name: shape_of(tensors, name, str(path)) for name in tensors}
-    try:
-        with safe_open(str(path), framework="pt") as file:
-            names = list(file.keys())
-            return {name: tuple(file.get_slice(name).get_shape()) for name in names}
-    except SafetensorError as error:
-        raise CheckpointError(f"{path} is broken: {error}") from None
 
 
 class NativeEmu2(Emu2Checkpoint):

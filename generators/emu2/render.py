@@ -32,11 +32,11 @@ from plait.generators.diffusion.drawer import Drawer
 from plait.generators.diffusion.loading import modules_of
 from plait.generators.diffusion.settings import DiffusionSettings
 from plait.generators.document import ImageRequest
-from plait.generators.emu2.models import native_file, read_tensors, shapes_in
+from plait.generators.emu2.models import native_file, read_tensors
 from plait.generators.emu2.settings import Emu2RenderSettings
 from plait.generators.errors import CheckpointError
 from plait.generators.images import Drawing
-from plait.generators.loading.files import Files, read_json
+from plait.generators.loading.files import Files, read_json, shapes_in
 from plait.generators.loading.strict import device_of, fill, identical
 
 DESIGN = DESIGNS["emu2"]

@@ -306,6 +306,19 @@ def shape_of(
     return shape
 
 
+def shapes_in(path: Path) -> Mapping[str, tuple[int, ...]]:
+    """Return the shape of each tensor of a file; CheckpointError where it is broken."""
+    if path.suffix != ".safetensors":
+        tensors = in_pickle(path)
+        return {name: shape_of(tensors, name, str(path)) for name in tensors}
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            names = list(file.keys())
+            return {name: tuple(file.get_slice(name).get_shape()) for name in names}
+    except SafetensorError as error:
+        raise CheckpointError(f"{path} is broken: {error}") from None
+
+
 def _unpickle(path: Path) -> Any:
     import torch
 

@@ -26,6 +26,7 @@ def rows() -> dict[str, list[str]]:
     ("row", "about"),
     [
         ("anole", ["7.15 B", "Chameleon Research License", "yes", "at most 3", "authors"]),
+        ("bagel-7b-mot", ["14.7 B", "Apache-2.0", "no", "at most 1", "authors"]),
         ("emu2", ["76.7 B", "non-commercial", "no", "at most 1", "authors"]),
         ("janus-pro-1b", ["2.08 B", "DeepSeek", "no", "at most 1", "transformers"]),
         ("sensenova-u1", ["16 B", "Apache-2.0", "yes", "any number", "-"]),

@@ -20,6 +20,8 @@ from transformers import JanusVQVAE
 from plait.generators.anole import models as anole
 from plait.generators.anole.codec import vq_model
 from plait.generators.architectures import config_of
+from plait.generators.bagel import models as bagel
+from plait.generators.catalogue import Named, by_name
 from plait.generators.errors import CheckpointError
 from plait.generators.gill import models as gill
 from plait.generators.janus import models as janus
@@ -68,6 +70,9 @@ _GILL, _EVA = "pretrained_ckpt.pth.tar", "eva_vit_g.pth"
 _BLIP2, _PROJECTION = "blip2_pretrained_flant5xxl.pth", "prerained_minigpt4_7b.pth"
 _UPDATES = f"{minigpt5_helpers.LLAMA_2}model.layers.1."
 _SHARDS = "*.safetensors"
+_BAGEL = ("bagel-7b-mot",)
+_EMA, _AE = "ema.safetensors", "ae.safetensors"
+_SECOND = "language_model.model.layers.1."
 STRICT = {
     "anole": ("anole", "draft", "model", _SHARDS, "model.layers.1."),
     "anole VQ": ("anole", "render", "model", _SHARDS, f"{_VQ}decoder.mid.", _VQ),
@@ -90,6 +95,17 @@ STRICT = {
     "Janus": ("janus-pro-1b", "draft", "model", _SHARDS, "model.vision_model.post_"),
     "its heads": ("janus-pro-1b", "condition", "model", _SHARDS, "model.generation_head."),
     "its VQ": ("janus-pro-1b", "render", "model", _SHARDS, f"{_VQ}decoder."),
+    "BAGEL": (*_BAGEL, "draft", "model", _EMA, "language_model.model.layers.1.mlp."),
+    "its vision": (*_BAGEL, "draft", "model", _EMA, "vit_model.vision_model.post_"),
+    "its twins": (
+        *_BAGEL,
+        "condition",
+        "model",
+        _EMA,
+        f"{_SECOND}self_attn.k_proj_moe_gen",
+    ),
+    "its encoder": (*_BAGEL, "condition", "model", _AE, "encoder.mid."),
+    "its decoder": (*_BAGEL, "render", "model", _AE, "decoder.up.0."),
 }
 """Layout, stage and checkpoint; its files; how the names of some tensors in them begin, and
 what of these names an error leaves out."""
@@ -126,6 +142,8 @@ FILES = [
     ("minigpt5", "draft", "vision", _EVA),
     ("emu2", "draft", "model", "pytorch_model-00002-of-00003.bin"),
     ("janus-pro-1b", "draft", "model", "model-00001-of-00002.safetensors"),
+    (*_BAGEL, "condition", "model", _EMA),
+    (*_BAGEL, "render", "model", _AE),
 ]
 """Layout, stage, checkpoint and a file of its tensors."""
 CONFIGS = [
@@ -139,6 +157,9 @@ CONFIGS = [
     ("emu2", "draft", "model", "tokenizer.model"),
     ("janus-pro-1b", "draft", "model", "preprocessor_config.json"),
     ("janus-pro-1b", "condition", "model", "tokenizer.json"),
+    (*_BAGEL, "draft", "model", "llm_config.json"),
+    (*_BAGEL, "condition", "model", "vit_config.json"),
+    (*_BAGEL, "draft", "model", "tokenizer.json"),
 ]
 
 
@@ -371,6 +392,30 @@ VALUES: dict[tuple[str, str, str], list[tuple[Change, str]]] = {
         (rewritten("config.json", '"vocab_size": ', '"vocab_size": 1'), "embed_tokens"),
         (rewritten("tokenizer.json", "<begin_of_image>", "<begin>"), "lacks <begin_of_im"),
     ],
+    (*_BAGEL, "draft", "model"): [
+        (
+            edited("llm_config.json", vocab_size=99),
+            r"embed_tokens.weight \(417, 64\), not \(99",
+        ),
+        (edited("llm_config.json", num_attention_heads=5), "64 is not divisible by 5"),
+        (edited("llm_config.json", intermediate_size=None), "lacks intermediate_size"),
+        (edited("vit_config.json", patch_size="x"), "patch_size is 'x'"),
+        (edited("vit_config.json", image_size=70), r"vit_pos_embed\.pos_embed \(64, 64\)"),
+        (
+            rewritten("tokenizer.json", "<|vision_start|>", "<|v|>"),
+            "lacks <.vision_start.>",
+        ),
+        (lacking(_EMA, "vae2llm.weight"), r"ema\.safetensors lacks vae2llm\.weight"),
+        (
+            stored(_EMA, "latent_pos_embed.pos_embed", torch.zeros(35, 64)),
+            "latent_pos_embed.pos_embed has 35 rows",
+        ),
+        (stored(_EMA, "vae2llm.weight", torch.zeros(64, 8)), "takes 8 values"),
+    ],
+    (*_BAGEL, "render", "model"): [
+        (lacking(_AE, "encoder.down.1.block.0.conv2.weight"), "does not fit"),
+        (lacking(_AE, "decoder.conv_in.weight"), r"lacks decoder\.conv_in\.weight"),
+    ],
 }
 CASES = [(where, *case) for where, cases in VALUES.items() for case in cases]
 
@@ -442,6 +487,24 @@ def test_minigpt5_has_the_published_sizes():
     tables, updates = 2 * 32_009 * 4096, 32 * 2 * 2 * 8 * 4096
     assert 4 * (tables + parameters(mapper)) == near(1_540_697_487)
     assert 4 * (tables + parameters(mapper.transformer) + updates) == near(1_536_289_349)
+
+
+def test_bagel_stages_declare_their_sizes():
+    """As shown by the names and shapes of the published configurations."""
+    sizes = config_of("bagel-7b-mot", tiny=False)
+    size = bagel.random_size(sizes, sizes["vocabulary"])
+    halves = (bagel.empty_autoencoder(size.autoencoder, h) for h in ("encoder", "decoder"))
+    encoder, decoder = map(parameters, halves)
+    draft, condition, whole = (
+        parameters(bagel.empty(size.network, draws, writes))
+        for draws, writes in ((False, True), (True, False), (True, True))
+    )
+    expected = [2 * draft, 2 * condition + 4 * encoder, 4 * decoder]
+    declared = [s.work.weight_bytes for s in native("bagel-7b-mot", "dummy", {}).stages]
+    assert declared == pytest.approx(expected, rel=3e-3)
+    assert by_name(Named.NATIVE)["bagel-7b-mot"].facts.params_b == pytest.approx(
+        (whole + encoder + decoder) / 1e9, rel=3e-3
+    )
 
 
 @pytest.mark.parametrize("name", ["janus-pro-1b", "janus-pro-7b"])

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import anole_helpers
+import bagel_helpers
 import emu2_helpers
 import gill_helpers
 import janus_helpers
@@ -25,6 +26,9 @@ from torch import Tensor
 
 from plait.generators.anole.draft import AnoleDraft
 from plait.generators.anole.models import AnoleRender
+from plait.generators.bagel.condition import BagelCondition
+from plait.generators.bagel.draft import BagelDraft
+from plait.generators.bagel.render import BagelRender
 from plait.generators.base import Result
 from plait.generators.decoding.payloads import pack
 from plait.generators.document import Image, ImageRequest, Payload, Request, Text, Turn
@@ -75,6 +79,10 @@ def _codes(values: Tensor) -> Payload:
     return pack(codes=(values * 30).abs().int().clamp(max=127))
 
 
+def _latents(values: Tensor) -> Payload:
+    return pack(latents=values, grid=torch.tensor([4, len(values) // 4], dtype=torch.int32))
+
+
 _STATES = {"states": ((8, 64), torch.float32)}
 NATIVES: Mapping[str, Native] = {
     "anole": Native(
@@ -121,6 +129,15 @@ NATIVES: Mapping[str, Native] = {
         context={"context": 600},
         settings={"draft": {"max_new_tokens": 24}},
     ),
+    "bagel-7b-mot": Native(
+        stages={"draft": BagelDraft, "condition": BagelCondition, "render": BagelRender},
+        pack=_latents,
+        layout={"latents": ((16, 64), torch.float32), "grid": ((2,), torch.int32)},
+        sampled={"temperature": 1.0},
+        greedy={},
+        context={"context": 300},
+        settings={"draft": {"max_new_tokens": 24}, "condition": {"num_timesteps": 4}},
+    ),
 }
 
 
@@ -129,7 +146,10 @@ def shared_weights(make: Callable[..., Any]) -> Iterator[None]:
     """Stages of this class, made here, have one model, whatever their other settings."""
     module = sys.modules[make.__module__]
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("load", "load_codec", "load_language", "load_models"):
+        for name in (
+            *("load", "load_codec", "load_language", "load_models"),
+            "load_autoencoder",
+        ):
             if hasattr(module, name):
                 patch.setattr(module, name, partial(_loaded, getattr(module, name)))
         yield
@@ -210,6 +230,10 @@ def _janus(folder: Path) -> dict[str, Places]:
     return _of_all_stages("janus-pro-1b", janus_helpers.checkpoint(folder / "janus"))
 
 
+def _bagel(folder: Path) -> dict[str, Places]:
+    return _of_all_stages("bagel-7b-mot", bagel_helpers.checkpoint(folder / "bagel"))
+
+
 LAYOUTS: Mapping[str, Callable[[Path], dict[str, Places]]] = {
     "anole": _anole,
     "anole/meta": _anole_meta,
@@ -219,6 +243,7 @@ LAYOUTS: Mapping[str, Callable[[Path], dict[str, Places]]] = {
     "emu2": partial(_emu2, "hub"),
     "emu2/native": partial(_emu2, "native"),
     "janus-pro-1b": _janus,
+    "bagel-7b-mot": _bagel,
 }
 """Model and layout -> writes its checkpoints; stage -> the settings that name them.
 
@@ -233,7 +258,7 @@ def published(layout: str, stage: str, places: Places, **settings: Any) -> Any:
     if stage == "render" and "codes" in NATIVES[name].layout:
         del own["dtype"]
     elif stage == "render":
-        own |= SMALL
+        own |= NATIVES[name].settings.get("render", {})
     return NATIVES[name].stages[stage](**places, **own | settings)
 
 

@@ -38,7 +38,8 @@ from plait.benchmarks.tasks.miniature.queries import (
 )
 from plait.benchmarks.tasks.mmie.prompts import PROMPTS, QUESTION
 from plait.generators.anole.codec import vq_model
-from plait.generators.anole.models import VQ_PREFIX, AnoleVocabulary, taming_layout
+from plait.generators.anole.models import VQ_PREFIX, AnoleVocabulary
+from plait.generators.loading.taming import taming_layout
 from plait.generators.mini.table import SHIPPED
 from plait.scorers.truth.language import sentence, statement, step
 from plait.scorers.truth.scene import Scene

@@ -12,11 +12,11 @@ from PIL import Image as Pillow
 from safetensors.torch import save_file
 
 from plait.generators.anole.codec import Codec, encoder_input, on_white, vq_model
-from plait.generators.anole.models import taming_layout
 from plait.generators.document import Image
 from plait.generators.errors import CheckpointError
 from plait.generators.images import ImageError
 from plait.generators.loading.strict import fill
+from plait.generators.loading.taming import taming_layout
 
 pytestmark = pytest.mark.models
 
