@@ -16,6 +16,7 @@ import torch
 from plait.generators.base import Failure, Fault, Outcome, Result, Weights
 from plait.generators.diffusion.builds import build_pipeline
 from plait.generators.diffusion.calls import Call, draws_in_batches
+from plait.generators.diffusion.files import add_adapters
 from plait.generators.diffusion.loading import load_published, quiet
 from plait.generators.diffusion.placing import (
     compile_denoiser,
@@ -23,7 +24,11 @@ from plait.generators.diffusion.placing import (
     place,
     use_attention,
 )
-from plait.generators.diffusion.settings import DiffusionSettings, architecture_of
+from plait.generators.diffusion.settings import (
+    DiffusionSettings,
+    FurtherFilesSettings,
+    architecture_of,
+)
 from plait.generators.images import Drawing
 from plait.generators.loading.strict import device_of
 from plait.generators.overflow import no_numbers
@@ -58,6 +63,8 @@ def load_pipeline(
             pipeline = build_pipeline(architecture, weights, device, dtype, without)
             if settings.safety_checker == "off" and "safety_checker" in pipeline.components:
                 pipeline.safety_checker = None
+        if isinstance(settings, FurtherFilesSettings):
+            add_adapters(pipeline, settings.loras, settings.fuse_loras)
         _set_scheduler(pipeline, settings.scheduler)
         # Whether SDXL marks its images would depend on another package being installed.
         pipeline.watermark = None
