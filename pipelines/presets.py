@@ -15,7 +15,7 @@ from plait.generators.diffusion.designs import DESIGNS, PUBLISHED
 from plait.generators.diffusion.settings import (
     TINY_SIDE,
     DiffusionSettings,
-    FurtherFilesSettings,
+    FastSettings,
     refuse_unsized,
 )
 from plait.generators.facts import NO_FACTS, ModelFacts
@@ -71,7 +71,7 @@ def retirements(stages: Iterable[StageSpec], today: date) -> list[str]:
     return lines
 
 
-class TextToImageSettings(EngineModelSettings, FurtherFilesSettings):
+class TextToImageSettings(EngineModelSettings, FastSettings):
     """Any text-to-image pipeline of diffusers, drawing from prompts, and some from images.
 
     It is run by plait's own stage, or by an `engine` behind a server that plait starts.

@@ -17,6 +17,7 @@ from plait.generators.base import Failure, Fault, Outcome, Result, Weights
 from plait.generators.diffusion.builds import build_pipeline
 from plait.generators.diffusion.calls import Call, draws_in_batches
 from plait.generators.diffusion.files import add_adapters
+from plait.generators.diffusion.levers import StepCounter, speed_up
 from plait.generators.diffusion.loading import load_published, quiet
 from plait.generators.diffusion.placing import (
     compile_denoiser,
@@ -26,6 +27,7 @@ from plait.generators.diffusion.placing import (
 )
 from plait.generators.diffusion.settings import (
     DiffusionSettings,
+    FastSettings,
     FurtherFilesSettings,
     architecture_of,
 )
@@ -151,6 +153,11 @@ class Drawer:
         self.batch = settings.batch_size
         """Images in one compiled batch; halved when the device runs out of memory."""
         pipeline = load_pipeline(settings, weights, read)
+        self._counter: StepCounter | None = None
+        if isinstance(settings, FastSettings):
+            device = device_of(settings.device)
+            dtype = getattr(torch, settings.dtype)
+            self._counter = speed_up(pipeline, settings, device, dtype)
         taken = getattr(pipeline, "taken_variants", None)
         self._taken = {"variants": taken} if taken else {}
         self._draw_with(pipeline)
@@ -163,7 +170,9 @@ class Drawer:
         self.notes = {**self._taken, **call.notes}
         """Noted with every image."""
         self.input_size = call.input_size
-        self.alone = not draws_in_batches(self.pipeline)
+        # First Block Cache decides for the whole batch by the mean change in it.
+        one_decision = getattr(self.settings, "speed", None) == "first-block-cache"
+        self.alone = one_decision or not draws_in_batches(self.pipeline)
         """Whether images are drawn one at a time, whatever the batch."""
 
     def of_class(self, name: str) -> Drawer:
@@ -230,6 +239,9 @@ class Drawer:
         except torch.OutOfMemoryError:
             self.batch = max(1, self.batch // 2)
             raise
+        if self._counter is not None:
+            share = self._counter.take_share_skipped()
+            self.notes = {**self.notes, "skipped_steps": round(share, 4)}
         blocked = getattr(output, "nsfw_content_detected", None) or [False] * len(padded)
         return images_of(output, len(padded))[: len(seeds)], blocked[: len(seeds)]
 

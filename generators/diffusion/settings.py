@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from plait.generators.base import Kind, Weights
+from plait.generators.base import Kind, StageSpec, Weights
 from plait.generators.checkpoints import (
     file_identity,
     identity,
@@ -294,12 +294,70 @@ class FurtherFilesSettings(DiffusionSettings):
         """
         options = super().options(weights)
         if weights != "pretrained":
-            return options | {"base": None, "denoiser": None} | _NO_ADAPTERS
+            return {**options, "base": None, "denoiser": None, **_NO_ADAPTERS}
         for lora, given in zip(self.loras, options["loras"], strict=True):
             if not looks_like_path(lora.model):
                 own = identity(*with_revision(lora.model))
                 given["model"] = own.removeprefix("hub:")
         return options
+
+
+Speed = Literal["fp8", "first-block-cache", "taylorseer-cache", "magcache"]
+
+
+class FastSettings(FurtherFilesSettings):
+    """A pipeline that may be made faster by what changes its images, by name."""
+
+    speed: Speed | None = None
+    """Of the denoiser: `fp8` multiplies in 8 bits, the caches reuse in a step what an
+    earlier one computed. All of them change the images."""
+    speed_parameters: dict[str, JsonValue] = Field(default_factory=dict)
+    """Of a cache: the fields of its configuration in diffusers, such as `threshold`; by
+    default those that were published for the model."""
+
+    @model_validator(mode="after")
+    def _fast(self) -> FastSettings:
+        if self.speed in (None, "fp8"):
+            if self.speed_parameters:
+                raise ValueError("speed_parameters are those of a cache; set speed to one")
+            return self
+        if self.compile:
+            raise ValueError(f"speed {self.speed!r} and compile exclude each other")
+        if not self.cache_parameters():
+            known = [n for n, d in DESIGNS.items() if self.speed in d.caches]
+            raise ValueError(
+                f"speed {self.speed!r} was published without parameters for this model; "
+                f"give them in speed_parameters (published are those of {', '.join(known)})"
+            )
+        return self
+
+    def cache_parameters(self) -> dict[str, Any]:
+        """Return the parameters of the cache: the published ones, and over them the given.
+
+        Empty where nothing is published for the model and nothing was given.
+        """
+        architecture = self.architecture or PUBLISHED.get(self.model)
+        published: Mapping[str, Any] = {}
+        if architecture is not None and self.speed is not None:
+            published = DESIGNS[architecture].caches.get(self.speed, {})
+        return {**published, **self.speed_parameters}
+
+    def key_fields(self, weights: Weights) -> dict[str, Any]:
+        """Return the fields that enter the key; those of speed where there is one.
+
+        Parameters enter as they are used, so that a later publication changes no key.
+        """
+        fields = super().key_fields(weights)
+        if self.speed is None:
+            del fields["speed"], fields["speed_parameters"]
+        else:
+            fields["speed_parameters"] = self.cache_parameters()
+        return fields
+
+    def spec(self, name: str, weights: Weights, gpu_gib: float = 80.0) -> StageSpec:
+        """Return the stage, whose name says what made it faster."""
+        shown = name if self.speed is None else f"{name} {self.speed}"
+        return super().spec(shown, weights, gpu_gib)
 
 
 _CLIP_TOKENS = 77
