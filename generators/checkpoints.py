@@ -158,10 +158,26 @@ def _resolve(model: str, revision: str | None, index: str | None) -> str:
         if folder.is_file():
             if index is not None:
                 refuse_unless_folder(model, folder, index)
-            with folder.open("rb") as file:
-                return f"file:{hashlib.file_digest(file, 'sha256').hexdigest()[:32]}"
+            return _digest_of_file(folder)
         return f"folder:{fingerprint(folder)}"
     return f"hub:{model}@{_commit(model, revision)}"
+
+
+def file_identity(name: str) -> str:
+    """Return the name of the weights in one file of any format, by its digest.
+
+    Other than `identity` it takes adapters and files of GGUF, for models that apply them.
+    Raises CheckpointError where there is no such file.
+    """
+    path = Path(name).expanduser()
+    if not path.is_file():
+        raise CheckpointError(f"checkpoint {name!r}: no such file")
+    return pin(f"{name}@main", lambda: _digest_of_file(path))
+
+
+def _digest_of_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return f"file:{hashlib.file_digest(file, 'sha256').hexdigest()[:32]}"
 
 
 def looks_like_path(model: str) -> bool:

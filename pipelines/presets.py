@@ -12,7 +12,12 @@ from pydantic import Field
 from plait.generators.base import Kind, StageSpec, Weights
 from plait.generators.catalogue import Named, by_name, planners
 from plait.generators.diffusion.designs import DESIGNS, PUBLISHED
-from plait.generators.diffusion.settings import TINY_SIDE, DiffusionSettings, refuse_unsized
+from plait.generators.diffusion.settings import (
+    TINY_SIDE,
+    DiffusionSettings,
+    FastSettings,
+    refuse_unsized,
+)
 from plait.generators.facts import NO_FACTS, ModelFacts
 from plait.generators.settings import ModelSettings, unkeyed
 from plait.generators.work import PROMPT_TOKENS, FigureRange, Work
@@ -66,7 +71,7 @@ def retirements(stages: Iterable[StageSpec], today: date) -> list[str]:
     return lines
 
 
-class TextToImageSettings(EngineModelSettings, DiffusionSettings):
+class TextToImageSettings(EngineModelSettings, FastSettings):
     """Any text-to-image pipeline of diffusers, drawing from prompts, and some from images.
 
     It is run by plait's own stage, or by an `engine` behind a server that plait starts.

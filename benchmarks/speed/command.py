@@ -76,6 +76,13 @@ def stage(
     min_duration: Annotated[
         float, typer.Option(min=0.1, help="Seconds that LoadGen runs at least.")
     ] = 10.0,
+    profile: Annotated[
+        Path | None,
+        typer.Option(
+            help="Profile one call of the largest batch: a trace for Perfetto, written "
+            "here, and a table of where the time goes."
+        ),
+    ] = None,
     price_per_hour: Annotated[
         float | None, typer.Option(min=0.0, help="Dollars per hour of the device.")
     ] = None,
@@ -109,6 +116,7 @@ def stage(
         price_per_hour=price_per_hour,
         scenarios=tuple(dict.fromkeys(scenario or ())),
         min_duration_s=min_duration,
+        profile=profile,
     )
     command = context.find_root().obj or []
     raise typer.Exit(_report(take_measurement(request, command), out or ()))

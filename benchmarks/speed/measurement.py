@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from plait.benchmarks.speed.device import (
     memory_kind,
 )
 from plait.benchmarks.speed.figures import Speed, Surroundings
+from plait.benchmarks.speed.profiling import profile_call
 from plait.benchmarks.speed.report import Measurement
 from plait.benchmarks.speed.rounds import (
     Compute,
@@ -53,6 +55,8 @@ class StageRequest:
     price_per_hour: float | None = None
     scenarios: tuple[loadgen.Scenario, ...] = ()
     min_duration_s: float = 10.0
+    profile: Path | None = None
+    """Where the trace of a profiled call is written."""
 
 
 def take_measurement(request: StageRequest, command: Sequence[str]) -> Measurement:
@@ -96,10 +100,15 @@ def take_measurement(request: StageRequest, command: Sequence[str]) -> Measureme
         "command": list(command),
         "spec": _describe(spec),
     }
+    profile = None
+    if request.profile is not None:
+        profile = profile_call(
+            stage, inputs[: max(request.batches)], title, request.profile
+        )
     per_s = speeds[-1].per_s(len(inputs))
     runs = [_loadgen_run(s, request, stage, inputs, per_s) for s in request.scenarios]
     name = f"{spec.name}-{spec.weights or 'server'}"
-    return Measurement(name, title, speeds, around, about, runs)
+    return Measurement(name, title, speeds, around, about, runs, profile)
 
 
 def _workload(request: StageRequest) -> Workload:

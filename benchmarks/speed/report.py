@@ -16,6 +16,7 @@ from plait.benchmarks.bench_program import write_outs
 from plait.benchmarks.provenance import machine_of, versions_of
 from plait.benchmarks.results.table import ResultTable, markdown_page
 from plait.benchmarks.speed.figures import Figure, Figures, Speed, Surroundings
+from plait.benchmarks.speed.profiling import Profile
 from plait.benchmarks.terminal import command_text
 from plait.generators.base import PEAKS
 from plait.generators.document import (
@@ -58,6 +59,8 @@ class Measurement:
     """Machine, versions, command and settings."""
     loadgen: Sequence[Mapping[str, Any]] = field(default=())
     """The report of MLPerf's LoadGen on each scenario."""
+    profile: Profile | None = None
+    """Where the time of one call went, where that was asked for."""
 
     @cached_property
     def figures(self) -> list[Figures]:
@@ -84,6 +87,8 @@ class Measurement:
         data: dict[str, Any] = {"about": dict(self.about), "speeds": speeds}
         if self.loadgen:
             data["loadgen"] = list(self.loadgen)
+        if self.profile is not None:
+            data["profile"] = self.profile.data()
         return data
 
     def _speed_data(self, speed: Speed, figures: Figures) -> dict[str, Any]:
@@ -107,6 +112,8 @@ class Measurement:
         tables = [self._rate_table(), self._figure_table()]
         if self.loadgen:
             tables.append(self._loadgen_table())
+        if self.profile is not None:
+            tables.append(self.profile.table)
         return tables
 
     def _rate_table(self) -> ResultTable:

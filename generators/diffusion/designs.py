@@ -50,6 +50,8 @@ class PipelineDesign(BaseModel):
     """Modules whose published sizes are not known here: there are no `dummy` weights."""
     scheduler: Config
     """Settings, and the class name as `_class_name`."""
+    caches: Mapping[str, Mapping[str, Any]] = {}
+    """Kind of cache -> the parameters that were published for this model."""
 
     def config(self, module: str, tiny: bool) -> Config:
         """Return the arguments of a module, or of its configuration, at either size."""

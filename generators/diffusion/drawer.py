@@ -16,6 +16,8 @@ import torch
 from plait.generators.base import Failure, Fault, Outcome, Result, Weights
 from plait.generators.diffusion.builds import build_pipeline
 from plait.generators.diffusion.calls import Call, draws_in_batches
+from plait.generators.diffusion.files import add_adapters
+from plait.generators.diffusion.levers import StepCounter, speed_up
 from plait.generators.diffusion.loading import load_published, quiet
 from plait.generators.diffusion.placing import (
     compile_denoiser,
@@ -23,7 +25,12 @@ from plait.generators.diffusion.placing import (
     place,
     use_attention,
 )
-from plait.generators.diffusion.settings import DiffusionSettings, architecture_of
+from plait.generators.diffusion.settings import (
+    DiffusionSettings,
+    FastSettings,
+    FurtherFilesSettings,
+    architecture_of,
+)
 from plait.generators.images import Drawing
 from plait.generators.loading.strict import device_of
 from plait.generators.overflow import no_numbers
@@ -58,6 +65,8 @@ def load_pipeline(
             pipeline = build_pipeline(architecture, weights, device, dtype, without)
             if settings.safety_checker == "off" and "safety_checker" in pipeline.components:
                 pipeline.safety_checker = None
+        if isinstance(settings, FurtherFilesSettings):
+            add_adapters(pipeline, settings.loras, settings.fuse_loras)
         _set_scheduler(pipeline, settings.scheduler)
         # Whether SDXL marks its images would depend on another package being installed.
         pipeline.watermark = None
@@ -144,6 +153,11 @@ class Drawer:
         self.batch = settings.batch_size
         """Images in one compiled batch; halved when the device runs out of memory."""
         pipeline = load_pipeline(settings, weights, read)
+        self._counter: StepCounter | None = None
+        if isinstance(settings, FastSettings):
+            device = device_of(settings.device)
+            dtype = getattr(torch, settings.dtype)
+            self._counter = speed_up(pipeline, settings, device, dtype)
         taken = getattr(pipeline, "taken_variants", None)
         self._taken = {"variants": taken} if taken else {}
         self._draw_with(pipeline)
@@ -156,7 +170,9 @@ class Drawer:
         self.notes = {**self._taken, **call.notes}
         """Noted with every image."""
         self.input_size = call.input_size
-        self.alone = not draws_in_batches(self.pipeline)
+        # First Block Cache decides for the whole batch by the mean change in it.
+        one_decision = getattr(self.settings, "speed", None) == "first-block-cache"
+        self.alone = one_decision or not draws_in_batches(self.pipeline)
         """Whether images are drawn one at a time, whatever the batch."""
 
     def of_class(self, name: str) -> Drawer:
@@ -223,6 +239,9 @@ class Drawer:
         except torch.OutOfMemoryError:
             self.batch = max(1, self.batch // 2)
             raise
+        if self._counter is not None:
+            share = self._counter.take_share_skipped()
+            self.notes = {**self.notes, "skipped_steps": round(share, 4)}
         blocked = getattr(output, "nsfw_content_detected", None) or [False] * len(padded)
         return images_of(output, len(padded))[: len(seeds)], blocked[: len(seeds)]
 

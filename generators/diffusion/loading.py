@@ -19,7 +19,8 @@ from safetensors import SafetensorError
 
 from plait.generators.checkpoints import looks_like_path
 from plait.generators.diffusion.designs import DESIGNS
-from plait.generators.diffusion.settings import DiffusionSettings
+from plait.generators.diffusion.files import load_denoiser, load_single_file
+from plait.generators.diffusion.settings import DiffusionSettings, FurtherFilesSettings
 from plait.generators.errors import CheckpointError
 from plait.generators.loading.files import read_json
 from plait.generators.loading.soundness import (
@@ -47,6 +48,9 @@ def load_published(settings: DiffusionSettings, dtype: torch.dtype) -> Any:
     unpickler. `taken_variants` of the pipeline are the variants that components were read
     from although none was asked for.
     """
+    further = settings if isinstance(settings, FurtherFilesSettings) else None
+    if further is not None and further.is_one_file:
+        return load_single_file(further, dtype)
     variant = settings.variant
     folder = folder_of(settings.model, settings.revision, variant or None)
     index = read_json(folder / "model_index.json")
@@ -61,7 +65,11 @@ def load_published(settings: DiffusionSettings, dtype: torch.dtype) -> Any:
     unchecked = {"safety_checker": None} if settings.safety_checker == "off" else {}
     absent = unchecked | dict.fromkeys(settings.elsewhere)
     kinds = {k: kind for k, kind in kinds.items() if k not in absent}
-    parts = modules_of(folder, kinds, dtype, variant) | absent
+    given = {}
+    if further is not None and further.denoiser is not None:
+        given = _denoiser_from_file(further.denoiser, folder, kinds, dtype)
+        kinds = {k: kind for k, kind in kinds.items() if k not in given}
+    parts = modules_of(folder, kinds, dtype, variant) | absent | given
     pipeline = _pipeline(folder, name, parts, bool(unchecked))
     for component, part in pipeline.components.items():
         tokenizer = getattr(part, "tokenizer", part)
@@ -70,6 +78,18 @@ def load_published(settings: DiffusionSettings, dtype: torch.dtype) -> Any:
     taken = variants_of(folder, kinds, variant) if variant is None else {}
     pipeline.taken_variants = {n: v for n, v in taken.items() if v}
     return pipeline
+
+
+def _denoiser_from_file(
+    file: str, folder: Path, kinds: Kinds, dtype: torch.dtype
+) -> dict[str, Any]:
+    """Return the transformer or UNet that takes the place of the folder's, by its name."""
+    name = next((n for n in ("transformer", "unet") if n in kinds), None)
+    if name is None:
+        raise CheckpointError(
+            f"denoiser {file!r}: {folder} has neither a transformer nor a unet"
+        )
+    return {name: load_denoiser(kinds[name], file, folder / name, dtype)}
 
 
 def folder_of(model: str, revision: str | None, variant: str | None) -> Path:

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    JsonValue,
+    field_validator,
+    model_validator,
+)
 
-from plait.generators.base import Kind, Weights
+from plait.generators.base import Kind, StageSpec, Weights
+from plait.generators.checkpoints import (
+    file_identity,
+    identity,
+    looks_like_path,
+    with_revision,
+)
 from plait.generators.diffusion.designs import DESIGNS, PUBLISHED, Architecture
 from plait.generators.diffusion.flops import (
     DECODER_FLOPS_PER_PIXEL,
@@ -163,6 +178,186 @@ class DiffusionSettings(ModelSettings):
             compiled=self.compile,
             usage=usage_of_drawing(pixels),
         )
+
+
+GGUF = ".gguf"
+ONE_FILE = (".safetensors", GGUF)
+"""Endings of files that hold the weights of a model, or of a part of it."""
+LORA_FILE = "pytorch_lora_weights.safetensors"
+"""The name under which diffusers saves an adapter."""
+
+
+class Adapter(BaseModel):
+    """A LoRA that changes a text-to-image model."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    model: str
+    """A file of safetensors, a folder that holds one, or a Hub id (`ORG/NAME`, or
+    `ORG/NAME@REVISION`)."""
+    weight: FiniteFloat = 1.0
+    """By which its change is multiplied; 0 is none."""
+    file: str | None = None
+    """Name of the file in the folder or repository, by default `LORA_FILE`."""
+
+    def path(self) -> Path:
+        """Return the local file; CheckpointError where there is none."""
+        path = Path(self.model).expanduser()
+        if not path.is_dir():
+            return path
+        file = path / (self.file or LORA_FILE)
+        if not file.is_file():
+            there = ", ".join(sorted(p.name for p in path.glob("*.safetensors")))
+            raise CheckpointError(
+                f"lora {self.model!r} holds no {file.name}; set file to one of: "
+                f"{there or 'none is there'}"
+            )
+        return file
+
+    def identity(self) -> str:
+        """Return which adapter exactly: a file's digest, or a Hub id with its commit."""
+        if looks_like_path(self.model):
+            return file_identity(str(self.path()))
+        own = identity(*with_revision(self.model))
+        return f"{own}/{self.file}" if self.file else own
+
+
+_NO_ADAPTERS: Mapping[str, Any] = {"loras": [], "fuse_loras": False}
+
+
+class FurtherFilesSettings(DiffusionSettings):
+    """A pipeline whose weights may come from single files, and be changed by adapters."""
+
+    base: str | None = unkeyed(None)
+    """With a `model` that is one file: folder or Hub id of the model that it is a version
+    of, whose class, configurations and tokenizers are read."""
+    denoiser: str | None = unkeyed(None)
+    """A file (.safetensors or .gguf) with the transformer or UNet alone, which takes the
+    place of the one that `model` has."""
+    loras: tuple[Adapter, ...] = unkeyed(())
+    """Adapters, as `[{ model = "style.safetensors", weight = 0.8 }]`."""
+    fuse_loras: bool = unkeyed(False)
+    """Add the adapters to the weights once, instead of computing them in every step."""
+
+    companions: ClassVar[tuple[str, ...]] = ("base",)
+
+    @model_validator(mode="after")
+    def _files(self) -> FurtherFilesSettings:
+        if self.denoiser is not None and not self.denoiser.endswith(ONE_FILE):
+            raise ValueError(
+                f"denoiser {self.denoiser!r} is not a file of safetensors or GGUF"
+            )
+        if self.fuse_loras and not self.loras:
+            raise ValueError("fuse_loras has no effect without loras")
+        return self
+
+    @property
+    def is_one_file(self) -> bool:
+        """Whether `model` names one file that holds the whole pipeline."""
+        return looks_like_path(self.model) and self.model.endswith(ONE_FILE)
+
+    def checkpoint_identity(self) -> str:
+        """Return the pinned folder, or the digest of the one file."""
+        if not self.is_one_file:
+            if self.base is not None:
+                raise CheckpointError(
+                    f"base {self.base!r} has no effect: {self.model!r} is no single file"
+                )
+            return super().checkpoint_identity()
+        if self.base is None:
+            raise CheckpointError(
+                f"checkpoint {self.model!r} is one file: set base to the folder or Hub id "
+                "of the model that it is a version of, such as "
+                '"stabilityai/stable-diffusion-xl-base-1.0"; a file of the transformer or '
+                "UNet alone is named by denoiser instead"
+            )
+        if self.model.endswith(GGUF) or self.denoiser is not None:
+            raise CheckpointError(
+                f"checkpoint {self.model!r}: a file of GGUF holds the denoiser alone, and "
+                "denoiser stands beside a model in a folder or on the Hub"
+            )
+        return file_identity(self.model)
+
+    def _companions(self) -> dict[str, str]:
+        known = super()._companions()
+        if self.denoiser is not None:
+            known["denoiser"] = f"denoiser:{file_identity(self.denoiser)}"
+        if self.loras:
+            own = [f"{lora.identity()}*{lora.weight:g}" for lora in self.loras]
+            known["loras"] = f"{'fused-' if self.fuse_loras else ''}loras:{','.join(own)}"
+        return known
+
+    def options(self, weights: Weights) -> dict[str, Any]:
+        """Return the options, with the revisions of adapters pinned too.
+
+        Random weights have no adapters and no files: there is nothing that they change.
+        """
+        options = super().options(weights)
+        if weights != "pretrained":
+            return {**options, "base": None, "denoiser": None, **_NO_ADAPTERS}
+        for lora, given in zip(self.loras, options["loras"], strict=True):
+            if not looks_like_path(lora.model):
+                own = identity(*with_revision(lora.model))
+                given["model"] = own.removeprefix("hub:")
+        return options
+
+
+Speed = Literal["fp8", "first-block-cache", "taylorseer-cache", "magcache"]
+
+
+class FastSettings(FurtherFilesSettings):
+    """A pipeline that may be made faster by what changes its images, by name."""
+
+    speed: Speed | None = None
+    """Of the denoiser: `fp8` multiplies in 8 bits, the caches reuse in a step what an
+    earlier one computed. All of them change the images."""
+    speed_parameters: dict[str, JsonValue] = Field(default_factory=dict)
+    """Of a cache: the fields of its configuration in diffusers, such as `threshold`; by
+    default those that were published for the model."""
+
+    @model_validator(mode="after")
+    def _fast(self) -> FastSettings:
+        if self.speed in (None, "fp8"):
+            if self.speed_parameters:
+                raise ValueError("speed_parameters are those of a cache; set speed to one")
+            return self
+        if self.compile:
+            raise ValueError(f"speed {self.speed!r} and compile exclude each other")
+        if not self.cache_parameters():
+            known = [n for n, d in DESIGNS.items() if self.speed in d.caches]
+            raise ValueError(
+                f"speed {self.speed!r} was published without parameters for this model; "
+                f"give them in speed_parameters (published are those of {', '.join(known)})"
+            )
+        return self
+
+    def cache_parameters(self) -> dict[str, Any]:
+        """Return the parameters of the cache: the published ones, and over them the given.
+
+        Empty where nothing is published for the model and nothing was given.
+        """
+        architecture = self.architecture or PUBLISHED.get(self.model)
+        published: Mapping[str, Any] = {}
+        if architecture is not None and self.speed is not None:
+            published = DESIGNS[architecture].caches.get(self.speed, {})
+        return {**published, **self.speed_parameters}
+
+    def key_fields(self, weights: Weights) -> dict[str, Any]:
+        """Return the fields that enter the key; those of speed where there is one.
+
+        Parameters enter as they are used, so that a later publication changes no key.
+        """
+        fields = super().key_fields(weights)
+        if self.speed is None:
+            del fields["speed"], fields["speed_parameters"]
+        else:
+            fields["speed_parameters"] = self.cache_parameters()
+        return fields
+
+    def spec(self, name: str, weights: Weights, gpu_gib: float = 80.0) -> StageSpec:
+        """Return the stage, whose name says what made it faster."""
+        shown = name if self.speed is None else f"{name} {self.speed}"
+        return super().spec(shown, weights, gpu_gib)
 
 
 _CLIP_TOKENS = 77

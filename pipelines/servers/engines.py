@@ -34,7 +34,10 @@ KEY_VARIABLE = "VLLM_API_KEY"
 """Where vLLM reads the key that requests must give; others are started without one."""
 _LARGEST_SIDE = 8192
 """Images are sent as they are: limits on pixels are the checkpoint's or the engine's."""
-_PIPELINE_ONLY = ("scheduler", "attention", "compile", "offload", "device_map")
+_PIPELINE_ONLY = (
+    *("scheduler", "attention", "compile", "offload", "device_map"),
+    *("base", "denoiser", "loras", "fuse_loras", "speed"),
+)
 """Settings of plait's own stage; an engine has arguments of its own for some of them."""
 _TRUE_CFG = "true_cfg_scale"
 _TOLD = ("max_sequence_length",)
