@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,7 +25,10 @@ from plait.benchmarks.runs.forecast.prior import GPUS, Gpu
 from plait.benchmarks.speed.device import device_name, synchronise
 
 _ATTENTION = "aten::scaled_dot_product_attention"
-_COPIES = frozenset({"aten::copy_", "Memcpy HtoD", "Memcpy DtoH", "Memcpy DtoD"})
+_COPIES = ("aten::copy_", "Memcpy")
+"""Beginnings of names: CUDA's go on, as in `Memcpy HtoD (Pageable -> Device)`."""
+_HOST = "CPU"
+"""Name of the `device_type` of events that are operators and marks, not kernels."""
 _NONE = "-"
 NO_ROOFLINE = "no roofline for this device"
 
@@ -187,33 +190,47 @@ def profile_call(
             compute(inputs)
     trace.parent.mkdir(parents=True, exist_ok=True)
     profiler.export_chrome_trace(str(trace))
-    averages = {event.key: event for event in profiler.key_averages()}
+    events = profiler.key_averages()
+    # A mark stands among the events of the GPU too, by the same name.
+    marked = {event.key: event for event in events if event.device_type.name == _HOST}
     for name, part in marks.parts.items():
-        event = averages[name]
+        event = marked[name]
         microseconds = event.device_time_total if on_gpu else event.cpu_time_total
         part.seconds = microseconds / 1e6
-    kinds = _kinds(averages, seconds, on_gpu, set(marks.parts))
+    kinds = sum_kinds(events, seconds, on_gpu=on_gpu, marks=set(marks.parts))
     return Profile(title, device_name(), seconds, [*marks.parts.values()], kinds)
 
 
-def _kinds(
-    averages: dict[str, Any], seconds: float, on_gpu: bool, marked: set[str]
+def sum_kinds(
+    events: Iterable[Any], seconds: float, *, on_gpu: bool, marks: Collection[str]
 ) -> list[Part]:
-    """Return the time of all kernels, of attention and copies in them, and between them."""
+    """Return the time of all kernels, of attention and copies in them, and between them.
+
+    Args:
+        events: Averages of torch.profiler, with times in microseconds.
+        seconds: How long the whole call took.
+        on_gpu: Whether kernels are those of a GPU. The operators that launch them are told
+            the same device time once more, so that of these only attention is looked at.
+        marks: Names of parts, which are no kernels.
+    """
     kernels = Part("all kernels")
     attention = Part("of which attention")
     copies = Part("of which copies")
-    for name, event in averages.items():
-        own = event.self_device_time_total if on_gpu else event.self_cpu_time_total
-        if name in marked or not (on_gpu or name.startswith("aten::")):
+    for event in events:
+        name = event.key
+        if name in marks:
             continue
-        kernels.calls += event.count
-        kernels.seconds += own / 1e6
-        if name == _ATTENTION:
+        is_operator = event.device_type.name == _HOST
+        if is_operator and name == _ATTENTION:
             total = event.device_time_total if on_gpu else event.cpu_time_total
             attention.calls += event.count
             attention.seconds += total / 1e6
-        if name in _COPIES:
+        if is_operator == on_gpu or (is_operator and not name.startswith("aten::")):
+            continue
+        own = event.self_device_time_total if on_gpu else event.self_cpu_time_total
+        kernels.calls += event.count
+        kernels.seconds += own / 1e6
+        if name.startswith(_COPIES):
             copies.calls += event.count
             copies.seconds += own / 1e6
     gaps = Part("host, between kernels", seconds=max(0.0, seconds - kernels.seconds))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trial import plan_of, sample
+from trial import plan_of, sample, system_of_stages
 
 from plait.benchmarks.runs.forecast.forecast import Forecast
 from plait.benchmarks.runs.forecast.machines import Machine
@@ -78,7 +78,7 @@ def write_manifest(root: Path, specs: Sequence[StageSpec], **entries: Any) -> No
 def writing(spec: StageSpec, queries: int) -> Plan:
     """A plan of one system that only writes."""
     plan = plan_of([sample(i) for i in range(queries)], write=spec)
-    systems = [replace(plan.systems[0], render=None, max_images=0)]
+    systems = [system_of_stages(draft=spec, max_images=0)]
     return replace(plan, systems=systems, scorers=[])
 
 

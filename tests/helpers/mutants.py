@@ -90,9 +90,9 @@ MUTANTS = (
     ),
     Mutant(
         "pictures of an answer stand in the wrong order",
-        "generators/system.py",
-        "drawn = iter(images.value)",
-        "drawn = iter(images.value[::-1])",
+        "generators/staged.py",
+        "drawn = iter(images)",
+        "drawn = iter(images[::-1])",
         COMPOSING,
     ),
     Mutant(

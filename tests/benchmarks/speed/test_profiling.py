@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +12,13 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from plait.benchmarks.runs.forecast.prior import GPUS
 from plait.benchmarks.speed.command import main
-from plait.benchmarks.speed.profiling import NO_ROOFLINE, Part, Profile, profile_call
+from plait.benchmarks.speed.profiling import (
+    NO_ROOFLINE,
+    Part,
+    Profile,
+    profile_call,
+    sum_kinds,
+)
 
 pytestmark = pytest.mark.models
 H100 = next(gpu for gpu in GPUS if gpu.name == "H100")
@@ -44,6 +51,31 @@ def test_parts_of_a_pipeline_are_named_timed_and_counted(tmp_path):
     events = {event.get("name") for event in json.loads(trace.read_text())["traceEvents"]}
     assert set(parts) <= events
     assert "forward" not in vars(pipeline.unet), "the modules have their own methods again"
+
+
+def event_of(key: str, device: str, own_us: float, total_us: float) -> SimpleNamespace:
+    """An average of torch.profiler, as it tells one where there is a GPU."""
+    times = {"self_device_time_total": own_us, "device_time_total": total_us}
+    kind = SimpleNamespace(name=device)
+    return SimpleNamespace(key=key, device_type=kind, count=2, **times)
+
+
+def test_kernels_of_a_gpu_are_counted_once_and_not_with_their_operators():
+    host = "CPU"
+    gpu = "CUDA"
+    events = [
+        event_of("aten::scaled_dot_product_attention", host, 0.0, 3e6),
+        event_of("aten::mm", host, 4e6, 4e6),
+        event_of("cudaLaunchKernel", host, 0.0, 0.0),
+        event_of("VAE decoder", host, 0.0, 7e6),
+        event_of("VAE decoder", gpu, 7e6, 7e6),
+        event_of("flash_fwd_kernel", gpu, 3e6, 3e6),
+        event_of("gemm", gpu, 4e6, 4e6),
+        event_of("Memcpy HtoD (Pageable -> Device)", gpu, 1e6, 1e6),
+    ]
+    kinds = sum_kinds(events, 10.0, on_gpu=True, marks={"VAE decoder"})
+    assert [kind.seconds for kind in kinds] == [8.0, 3.0, 1.0, 2.0]
+    assert [kind.calls for kind in kinds] == [6, 2, 2, 0]
 
 
 @pytest.mark.parametrize(

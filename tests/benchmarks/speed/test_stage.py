@@ -18,6 +18,7 @@ from plait.benchmarks.speed.report import same
 from plait.benchmarks.speed.rounds import load_timed, upstream_loop, variants_of
 from plait.benchmarks.speed.workload import of_scorer, of_system
 from plait.generators.decoding.streams import Streams
+from plait.generators.document import Image
 from plait.generators.errors import UsageError
 from plait.pipelines.systems import Models
 
@@ -186,7 +187,9 @@ def test_a_later_stage_is_measured_on_what_the_earlier_ones_give():
 def test_scorers_are_measured_on_the_ground_truth_and_controls(name):
     _, inputs = of_scorer(name, "tiny", {}, 2)
     _, several = of_scorer(name, "tiny", {}, 2, answers=3)
-    images = [i for g in inputs for i in (g.document if name == "clipscore" else g).images]
+    images = [given for given in inputs if isinstance(given, Image)]  # of what embeds them
+    if name != "clipscore":
+        images = [image for request in inputs for image in request.images]
     assert len(images) >= 2
     assert all(image.data for image in images)
     if name != "clipscore":  # which is not asked about the control without images
