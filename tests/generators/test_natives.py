@@ -170,7 +170,7 @@ def test_the_renderer_refuses_what_it_cannot_draw(name):
         ImageRequest(payload=Payload.of(b"garbage"), seed=1),
         ImageRequest(payload=pack(other=torch.zeros(3)), seed=1),
     ]
-    if native(name, "tiny", {}).render.seeded:
+    if native(name, "tiny", {}).roles["render"].seeded:
         requests.append(ImageRequest(payload=good_payload(name)))
     good = ImageRequest(payload=good_payload(name), seed=1)
     *outcomes, drawn = tiny(name, "render")([*requests, good])

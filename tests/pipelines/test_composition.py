@@ -296,9 +296,9 @@ def test_a_server_edits_by_the_stage_that_draws_and_its_dialect_may_have_no_edit
         return resolve(f"{prefix}{name}@{rule}", models)
 
     system = of({})
-    assert system.input_images == 1
-    assert of({"input_images": 3}).input_images == 3
-    digests = {s.render.digest for s in (system, of({"input_images": 3}), of({}, plain))}
+    assert system.rendering.input_images == 1
+    assert of({"input_images": 3}).rendering.input_images == 3
+    digests = {s.roles["render"].digest for s in (system, of({"input_images": 3}), of({}, plain))}
     assert len(digests) == 1, "records are told apart by their images alone"
     cut = {"dialect": "sglang", "max_sequence_length": 64}
     for own, reason in (
@@ -309,7 +309,7 @@ def test_a_server_edits_by_the_stage_that_draws_and_its_dialect_may_have_no_edit
         with pytest.raises(UsageError, match=reason) as error:
             of(own)
         assert name in str(error.value)
-    assert of(cut, plain).render.settings["max_sequence_length"] == 64
+    assert of(cut, plain).roles["render"].settings["max_sequence_length"] == 64
 
 
 def test_queries_without_an_image_or_with_too_many_are_not_edited() -> None:

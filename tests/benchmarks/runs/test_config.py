@@ -153,8 +153,7 @@ def test_a_config_may_set_up_a_judge_that_is_asked_later(tmp_path: Path) -> None
 def test_settings_reach_the_key_and_options_do_not() -> None:
     def key(**told: object) -> str:
         models = Models(weights="tiny", overrides={"sdxl-turbo": told})
-        render = resolve("qwen2-vl-72b+sdxl-turbo", models).render
-        assert render is not None
+        render = resolve("qwen2-vl-72b+sdxl-turbo", models).roles["render"]
         return render.digest
 
     assert key(guidance=2.0) != key()
