@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from plait.generators.base import Failure, Job, Outcome, Result, Skip, StageSpec, Walk
 from plait.generators.document import (
@@ -40,6 +40,23 @@ class Prompter(Protocol):
 
     def __call__(self, sample: Query, variant: Variant) -> tuple[Turn, ...]:
         """Return the conversation to be answered."""
+        ...
+
+
+@runtime_checkable
+class Session(Prompter, Protocol):
+    """A wording of queries whose turns are not asked one after the other as they stand.
+
+    What such a turn asks may depend on the answers before it, and whether it is asked at
+    all. It may show images of these answers and leave out everything else that was said.
+    """
+
+    def next_query(self, sample: Query) -> Query | None:
+        """Return what is asked for the last turn of `sample`; None where it is left out.
+
+        The turns of the assistant are the answers so far, an empty one of a turn that was
+        left out. The id is that of `sample`.
+        """
         ...
 
 
@@ -266,7 +283,8 @@ class Repetition:
 def answer(system: System, sample: Query, repetition: Repetition) -> Walk[Document]:
     """Walk the chain of `system` for one sample.
 
-    Every turn of the user is answered after the system's own answers to earlier ones.
+    Every turn of the user is answered after the system's own answers to earlier ones, or as
+    the wording has it, where that is a `Session`.
     """
     if system.is_given:
         return _document_at_hand(system, sample)
@@ -276,12 +294,20 @@ def answer(system: System, sample: Query, repetition: Repetition) -> Walk[Docume
     for opening in sample.openings:
         turns += opening
         asked = sample if turns == sample.turns else replace(sample, turns=turns)
-        reply = yield from walker.reply(asked)
-        if not isinstance(reply, Result):
-            return reply
-        answers.append(reply.value)
-        turns += (Turn("assistant", reply.value),)
+        following = _in_session(repetition.prompt, asked)
+        written: Content = ()
+        if following is not None:
+            reply = yield from walker.reply(following)
+            if not isinstance(reply, Result):
+                return reply
+            written = reply.value
+        answers.append(written)
+        turns += (Turn("assistant", written),)
     return Result(Document.of(answers), notes=walker.notes)
+
+
+def _in_session(prompt: Prompter, asked: Query) -> Query | None:
+    return prompt.next_query(asked) if isinstance(prompt, Session) else asked
 
 
 def continuation(system: System, sample: Query, repetition: Repetition) -> Walk[Document]:

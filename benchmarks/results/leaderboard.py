@@ -74,11 +74,13 @@ from plait.generators.files import write_whole
 from plait.scorers.base import UNBOUNDED, ReleasedSummary, Scorer, bounds, ends_of
 from plait.scorers.judging.summaries import (
     GeditValue,
+    UnisonValue,
     gedit_summary,
     imgedit_summary,
     mmie_summary,
     opening_summary,
     specv_summary,
+    unison_summary,
 )
 from plait.scorers.statistics.estimate import Estimate
 from plait.scorers.statistics.judge_error import ABOUT as ABOUT_TERMS
@@ -127,15 +129,21 @@ _ABOUT_GROUPS = (
     "queries and of the intersection; none while a type has no score."
 )
 _ABOUT_TYPES = "Means of the types of edit, rounded as the released program prints them."
+_ABOUT_TASKS = (
+    "Means of the tasks, rounded as the released program writes them; the last is the mean "
+    "of the tasks that the run has."
+)
 _ABOUT_SUMMARIES: Mapping[ReleasedSummary, str] = {
     "specv": _ABOUT_TRACKS,
     "gedit": _ABOUT_GROUPS,
     "imgedit": _ABOUT_TYPES,
+    "unison": _ABOUT_TASKS,
 }
 """What is said of a summary, where it is not that of raw scores."""
 _OVERALL = "overall"
 """How GEdit's summary names the scores themselves."""
 _BY_DIMENSION = ("category", "value")
+_BY_TASK = ("category", "criterion", "value")
 _ABOUT_PAIRS = "Mean over the queries that have a score of both systems."
 _STRONGEST_SHARE = 40
 """Share of colour behind a share of 1 on the page, in percent."""
@@ -362,8 +370,8 @@ def _as_released(board: Board, scorer: Scorer, system: str) -> dict[str, Any]:
     """Return n, averages of raw scores (0 to 6, rounded as printed) and the percent.
 
     Of a judge of aspects, their means (0 to 10) and `Overall`; of SpecV's, the mean of each
-    track and `Average`; of GEdit's and ImgEdit's, means by language or
-    type. Over all repeats, as a file with every answer would give. Empty for other judges.
+    track and `Average`; of GEdit's, ImgEdit's and Unison's, means by language, type or
+    task. Over all repeats, as a file with every answer would give. Empty for other judges.
     """
     if not scorer.released_summary:
         return {}
@@ -378,6 +386,11 @@ def _as_released(board: Board, scorer: Scorer, system: str) -> dict[str, Any]:
         return {"as_released": imgedit_summary(board.category_names, scores)}
     if scorer.released_summary == "gedit":
         return {"as_released": gedit_summary(_gedit_values(board, scorer, own))}
+    if scorer.released_summary == "unison":
+        rulings = board.rows(own & board.rulings(scorer.name), *_BY_TASK)
+        values = (UnisonValue(*ruling) for ruling in rulings)
+        tasks = board.category_names
+        return {"as_released": unison_summary(tasks, values)}
     ruled = own & board.rulings(scorer.name)
     if scorer.released_summary == "opening":
         shares = board.rows(ruled, "criterion", "value")
