@@ -482,7 +482,7 @@ class UnisonJudge(QuestionsJudge[Reading]):
     def _read(self, question: Question, reply: str) -> Reading | Unreadable:
         kind, *about = question.criteria
         if kind == "check":
-            return official_yes_or_no(reply) if self.official else _yes_or_no_in(reply)
+            return official_yes_or_no(reply) if self.official else yes_or_no_in(reply)
         if kind == "match":
             return official_match(reply) if self.official else match_in(reply)
         if self.official:
@@ -559,7 +559,7 @@ def yes_or_no(text: str) -> str:
     return _UNKNOWN if contrary else word
 
 
-def _yes_or_no_in(reply: str) -> str | Unreadable:
+def yes_or_no_in(reply: str) -> str | Unreadable:
     """Return what a judge's reply says, in its form or as a word."""
     stated = {as_bool(value) for value in statements_of(reply, "answer")}
     if len(stated) == 1 and (ruling := stated.pop()) is not None:
