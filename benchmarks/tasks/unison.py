@@ -50,7 +50,6 @@ from plait.scorers.judging.unison import (
     IC,
     ME,
     ROUNDS,
-    TASKS,
     UGG,
     UNISON,
     Item,
@@ -172,7 +171,7 @@ def load(place: str, cache: Path) -> TaskSet:
         make,
         _group,
         prompt=session,
-        categories=dict.fromkeys(TASKS, 1),
+        categories=dict.fromkeys((entry.task for entry in entries), 1),
         fields=[*dict.fromkeys(_group(entry).field for entry in entries)],
         wording="plait" if session.texts is _OWN else "released",
     )
@@ -519,14 +518,7 @@ class UnisonSession:
     ) -> Asked | None:
         """Edit and look in turn; a look says what the next edit is to do."""
         instruction = item.text("instruction")
-        if number % 2:
-            head, _, end = self.texts["look"].rpartition("{}")
-            text = head.replace("{original_image}", "").replace("{edited_image}", "")
-            edited = None if said is None else image_in(said[number - 1])
-            return _asked(f"{text}{instruction}{end}", image, edited)
-        following = instruction
-        if number > 0 and said is None:
-            following = _mark(number)
+        following = instruction if said is not None or number == 0 else _mark(number)
         for look in (said or ())[1:number:2]:
             verdict = verdict_of(text_in(look))
             if verdict.ends:
@@ -534,6 +526,11 @@ class UnisonSession:
             # A no without an instruction leaves the one before it.
             told = "" if verdict.is_no else text_in(look).strip()
             following = verdict.instruction or told or following
+        if number % 2:
+            head, _, end = self.texts["look"].rpartition("{}")
+            text = head.replace("{original_image}", "").replace("{edited_image}", "")
+            edited = None if said is None else image_in(said[number - 1])
+            return _asked(f"{text}{instruction}{end}", image, edited)
         last = image_in(said[number - 2]) if said and number else None
         return _asked(following, last or image, wants_image=True)
 
