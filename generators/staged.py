@@ -32,6 +32,7 @@ from plait.generators.system import (
     Progress,
     Repetition,
     Role,
+    Session,
     Variant,
 )
 
@@ -140,19 +141,25 @@ class StagedSystem(ABC):
     def answer(self, query: Query, repetition: Repetition) -> Walk[Document]:
         """Walk to the answer to all turns of a query.
 
-        Every turn of the user is answered after the system's own answers to earlier ones.
+        Every turn of the user is answered after the system's own answers to earlier ones,
+        or as the wording has it, where that is a `Session`.
         """
+        prompt = repetition.prompt
         state = self._begin(query, repetition)
         answers: list[Content] = []
         turns: tuple[Turn, ...] = ()
         for opening in query.openings:
             turns += opening
             asked = query if turns == query.turns else replace(query, turns=turns)
-            reply = yield from self.reply_to(asked, state)
-            if not isinstance(reply, Result):
-                return reply
-            answers.append(reply.value)
-            turns += (Turn("assistant", reply.value),)
+            following = prompt.next_query(asked) if isinstance(prompt, Session) else asked
+            written: Content = ()
+            if following is not None:
+                reply = yield from self.reply_to(following, state)
+                if not isinstance(reply, Result):
+                    return reply
+                written = reply.value
+            answers.append(written)
+            turns += (Turn("assistant", written),)
         return Result(Document.of(answers), notes=state.notes.by_stage)
 
     def reply(self, query: Query, repetition: Repetition) -> Walk[Document]:

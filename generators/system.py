@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, Self, get_args
+from typing import Any, Literal, NamedTuple, Protocol, Self, get_args, runtime_checkable
 
 from plait.generators.base import StageSpec, Walk
 from plait.generators.document import AnswerForm, Document, Query, Turn
@@ -36,6 +36,23 @@ class Prompter(Protocol):
 
     def __call__(self, query: Query, variant: Variant, /) -> tuple[Turn, ...]:
         """Return the conversation to be answered."""
+        ...
+
+
+@runtime_checkable
+class Session(Prompter, Protocol):
+    """A wording of queries whose turns are not asked one after the other as they stand.
+
+    What such a turn asks may depend on the answers before it, and whether it is asked at
+    all. It may show images of these answers and leave out everything else that was said.
+    """
+
+    def next_query(self, query: Query) -> Query | None:
+        """Return what is asked for the last turn of `query`; None where it is left out.
+
+        The turns of the assistant are the answers so far, an empty one of a turn that was
+        left out. The id is that of `query`.
+        """
         ...
 
 

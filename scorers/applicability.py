@@ -28,6 +28,7 @@ _OTHERS: Mapping[str, Sequence[str]] = {
     "specifications": ("criteria", "aspects"),
     "gedit": ("aspects",),
     "imgedit": ("gedit", "aspects"),
+    "unison": ("aspects",),
     "isg-block": ("criteria", "aspects"),
     "isg-image": ("criteria", "aspects"),
     "isg-holistic": ("criteria", "aspects"),

@@ -27,11 +27,13 @@ from plait.generators.base import DOCUMENT_OUTCOMES, SCORE_OUTCOMES, OutcomeName
 from plait.scorers.base import UNBOUNDED, Scorer, ends_of
 from plait.scorers.judging.summaries import (
     GeditValue,
+    UnisonValue,
     gedit_summary,
     imgedit_summary,
     mmie_summary,
     opening_summary,
     specv_summary,
+    unison_summary,
 )
 from plait.scorers.statistics.estimate import Estimate
 from plait.scorers.statistics.means import Stratum, mean, mean_by_question, stratified_mean
@@ -43,6 +45,7 @@ AVERAGES = {FIXED: "fixed weights", MICRO: "per query"}
 _OVERALL = "overall"
 """How GEdit's summary names the scores themselves."""
 _BY_DIMENSION = ("category", "value")
+_BY_TASK = ("category", "criterion", "value")
 LeaderboardRow = Mapping[str, Any]
 Cell = Mapping[str, Any]
 """A mean as `Estimate.as_json` makes it plain, its scale, and counts."""
@@ -302,8 +305,8 @@ def _as_released(board: Board, scorer: Scorer, system: str) -> dict[str, Any]:
     """Return n, averages of raw scores (0 to 6, rounded as printed) and the percent.
 
     Of a judge of aspects, their means (0 to 10) and `Overall`; of SpecV's, the mean of each
-    track and `Average`; of GEdit's and ImgEdit's, means by language or
-    type. Over all repeats, as a file with every answer would give. Empty for other judges.
+    track and `Average`; of GEdit's, ImgEdit's and Unison's, means by language, type or
+    task. Over all repeats, as a file with every answer would give. Empty for other judges.
     """
     if not scorer.released_summary:
         return {}
@@ -318,6 +321,11 @@ def _as_released(board: Board, scorer: Scorer, system: str) -> dict[str, Any]:
     if scorer.released_summary == "gedit":
         return {"as_released": gedit_summary(_gedit_values(board, scorer, own))}
     # All others are made of what a judge ruled on criteria, not of its score.
+    if scorer.released_summary == "unison":
+        rulings = board.rows(own & board.rulings(scorer.name), *_BY_TASK)
+        values = (UnisonValue(*ruling) for ruling in rulings)
+        tasks = board.category_names
+        return {"as_released": unison_summary(tasks, values)}
     ruled = own & board.rulings(scorer.name)
     if scorer.released_summary == "opening":
         shares = board.rows(ruled, "criterion", "value")

@@ -27,6 +27,7 @@ from plait.scorers.judging.rewards import EditScoreJudge, QJudger, UnifiedReward
 from plait.scorers.judging.rubrics import OWN, Rubric
 from plait.scorers.judging.settings import AskingSettings
 from plait.scorers.judging.specifications import SpecificationsJudge
+from plait.scorers.judging.unison import UnisonJudge
 from plait.scorers.judging.user_examiner import UserExaminer, schema_of
 from plait.scorers.judging.user_judge import UserRubricJudge
 from plait.scorers.judging.user_rubric import read_user_rubric
@@ -195,6 +196,29 @@ class ImgEditSettings(ChatJudgeSettings):
                 "the names of marks depend on the type of edit, so that there is no one "
                 "schema; leave structured out"
             )
+        return self
+
+
+class UnisonSettings(ChatJudgeSettings):
+    """The same of a judge of Unison's sessions; its rubric are all its questions."""
+
+    released: ClassVar[str] = (
+        "Evaluation_Pipeline/common/judge.py from github.com/FudanCVL/Unison"
+    )
+    judged_by: ClassVar[type[QuestionsJudge[Any]]] = UnisonJudge
+
+    pixel_boxes: bool = False
+    """Whether the systems write boxes in pixels of the image and not in shares or
+    thousandths of it, as OmniGen2 and UniWorld-V1 do."""
+
+    @model_validator(mode="after")
+    def _without_schema(self) -> Self:
+        for option in ("structured", "max_images"):
+            if getattr(self, option):
+                raise ValueError(
+                    f"{option} is not for this judge, whose questions differ in form and "
+                    "show one or two images; leave it out"
+                )
         return self
 
 

@@ -50,12 +50,14 @@ INSIDE = (
     "inference_qwen/UnifiedReward-2.0-inference/point_score_ACS_image_generation.py",
     "editscore/vie_prompts.py",
     "diffsynth/models/qwen_image_bench.py",
+    "Evaluation_Pipeline/common/judge.py",
 )
 """Where a checkout of MMIE, UEval, ISG-Bench, OpenING (for its scores; of its arena name
 the file), Creation-MMBench, MLLM-Bench, ProBench, MMRB2, SpecV, GEdit-Bench, ImgEdit,
-UnifiedReward (for its scores; of UnifiedReward-Think name the file), EditScore or
-DiffSynth-Studio (Q-Judger) holds the text of its judge (of GEdit-Bench and ImgEdit a folder
-inside it does, too), and one of InterleaveThinker those of its planner and critic."""
+UnifiedReward (for its scores; of UnifiedReward-Think name the file), EditScore,
+DiffSynth-Studio (Q-Judger) or Unison holds the text of its judge (of GEdit-Bench and
+ImgEdit a folder inside it does, too), and one of InterleaveThinker those of its planner and
+critic."""
 SPECV_PROMPT = "eval_prompt.txt"
 """SpecV's files of prompts, each in the folder of its track."""
 

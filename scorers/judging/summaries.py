@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from statistics import mean
 from typing import NamedTuple
 
 from plait.scorers.judging.rubrics import ASPECT_TOP, ASPECTS, KINDS, TOP, kind_of
@@ -24,6 +25,8 @@ GEDIT_GROUPS = (
 GEDIT_LANGUAGES = ("en", "cn")
 GEDIT_INTERSECTION = ", intersection"
 """What the field of a query ends with that all models of the paper would answer."""
+UNISON_MEASURES = ("Und.", "Gen.", "Uni.")
+"""What Unison's judge gives a session: understanding, generation, and both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,4 +163,37 @@ def imgedit_summary(
     for name in types:
         own = several.get(name)
         summary[name] = round(sum(own) / len(own), 2) if own else None
+    return summary
+
+
+class UnisonValue(NamedTuple):
+    """One number of a judgement on a session."""
+
+    task: str
+    measure: str
+    value: float
+    """From 0 to 1."""
+
+
+def unison_summary(
+    tasks: Iterable[str], values: Iterable[UnisonValue]
+) -> dict[str, float | None]:
+    """Return the mean of each measure by task, and OVERALL, as aggregate_results.py does.
+
+    Means are rounded to 6 decimals; None for a task without values. The last is the mean of
+    what the other tasks have of the last measure.
+    """
+    several: dict[tuple[str, str], list[float]] = {}
+    for one in values:
+        several.setdefault((one.task, one.measure), []).append(one.value)
+    summary: dict[str, float | None] = {}
+    unified: list[float] = []
+    for task in tasks:
+        for measure in UNISON_MEASURES:
+            own = several.get((task, measure))
+            found = round(mean(own), 6) if own else None
+            summary[f"{task}: {measure}"] = found
+            if found is not None and measure == UNISON_MEASURES[-1]:
+                unified.append(found)
+    summary[OVERALL] = round(mean(unified), 6) if unified else None
     return summary

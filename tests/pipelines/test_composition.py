@@ -298,7 +298,9 @@ def test_a_server_edits_by_the_stage_that_draws_and_its_dialect_may_have_no_edit
     system = of({})
     assert system.rendering.input_images == 1
     assert of({"input_images": 3}).rendering.input_images == 3
-    digests = {s.roles["render"].digest for s in (system, of({"input_images": 3}), of({}, plain))}
+    digests = {
+        s.roles["render"].digest for s in (system, of({"input_images": 3}), of({}, plain))
+    }
     assert len(digests) == 1, "records are told apart by their images alone"
     cut = {"dialect": "sglang", "max_sequence_length": 64}
     for own, reason in (

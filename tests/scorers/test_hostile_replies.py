@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from judging_helpers import chat_spec, picture
 from specv_helpers import CHECKLIST, PROMPTS
+from unison_helpers import KINDS, WORDING, session
 
 from plait.cluster.walks import drive
 from plait.generators.base import Job, Outcome, Result
@@ -43,6 +44,7 @@ from plait.scorers.judging.specifications import (
     TRACK,
     SpecificationsJudge,
 )
+from plait.scorers.judging.unison import UnisonJudge
 from plait.scorers.pairwise import readers
 
 pytestmark = pytest.mark.contract
@@ -128,6 +130,7 @@ JUDGES: dict[str, Any] = {
     "specifications:any": SpecificationsJudge,
     "gedit:any": GeditJudge,
     "imgedit:any": ImgEditJudge,
+    **{f"unison:{kind}": UnisonJudge for kind in KINDS},
 }
 
 
@@ -143,6 +146,8 @@ def judge_of(name: str, mode: Mode) -> ChatJudge:
         scale = JUDGES[name].scale_of(name, mode)
     if name == "specifications:any":
         about["wording"] = PROMPTS if mode == "official" else SpecificationsJudge.own
+    if JUDGES[name] is UnisonJudge and mode == "official":
+        about["wording"] = WORDING
     return JUDGES[name](mode=mode, scale=scale, **about)
 
 
@@ -165,6 +170,8 @@ def test_every_judge_takes_any_reply(name: str, mode: Mode) -> None:
         asked = replace(asked, turns=turns, metadata={EDIT_TYPE: "add"})
     # In official mode images are squeezed first, by a stage of its own.
     answer = document("One.") if name == "aspects:any" else ANSWER
+    if name.startswith("unison:"):
+        asked, answer = session(name.removeprefix("unison:"))
 
     def takes(reply: str) -> None:
         def replied(jobs: Sequence[Job]) -> list[Outcome[Any]]:

@@ -36,6 +36,14 @@ from plait.scorers.judging.replies import RubricVerdict, Unreadable, read_reply
 from plait.scorers.judging.rubrics import OWN
 from plait.scorers.judging.sources import Mode
 from plait.scorers.judging.specifications import answers, official_answers
+from plait.scorers.judging.unison import (
+    edit_in,
+    match_in,
+    official_edit,
+    official_match,
+    official_yes_or_no,
+    yes_or_no_in,
+)
 from plait.scorers.letters import find_letter
 from plait.scorers.pairwise.readers import (
     Verdict,
@@ -155,6 +163,11 @@ def capped(reply: str) -> Any:
     return {name: min(mark, first) for name, mark in found.items()}
 
 
+def met_or_not(reading: Any) -> Any:
+    """Of a question that expects a yes."""
+    return reading if isinstance(reading, Unreadable) else reading == "yes"
+
+
 READERS: dict[str, tuple[Reader, Reader]] = {
     "MMIE": (lambda r: Released(OWN).read(r, RUBRIC), lambda r: read_reply(r, RUBRIC)),
     "UEval": (official_ruling, ruling),
@@ -170,6 +183,12 @@ READERS: dict[str, tuple[Reader, Reader]] = {
     "SpecV": (lambda r: met(r, official_answers), lambda r: met(r, answers)),
     "GEdit-Bench": (lambda r: lowest(r, official_marks), lambda r: lowest(r, marks)),
     "ImgEdit": (official_imgedit_marks, capped),
+    "Unison": (
+        lambda r: met_or_not(official_yes_or_no(r)),
+        lambda r: met_or_not(yes_or_no_in(r)),
+    ),
+    "Unison's edits": (official_edit, lambda r: edit_in(r, tuple(EDIT_MARKS["add"]))),
+    "Unison's mismatches": (official_match, match_in),
     "OpenING": (official_aspects, aspects),
     "OpenING's arena": (official_lean, lean),
     "GenEval 2": (

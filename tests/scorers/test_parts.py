@@ -16,6 +16,7 @@ from judging_helpers import judge_of as rubric_judge
 from picture_helpers import flat
 from scorer_helpers import STAGES, first, made, scored, truth_of
 from specv_helpers import CHECKLIST
+from unison_helpers import WORST_AND_BEST, session
 
 from plait.cluster.local import LocalStages
 from plait.cluster.plan import Evaluation
@@ -38,6 +39,7 @@ from plait.scorers.judging.judge import RubricJudge
 from plait.scorers.judging.mmie import Released
 from plait.scorers.judging.rubrics import Rubric
 from plait.scorers.judging.specifications import SPECIFICATIONS, TRACK
+from plait.scorers.judging.unison import UnisonJudge
 from plait.scorers.kept import MASK, mask_text
 from plait.scorers.parts import RULED, PartScale, PartTable, ScorePart
 from plait.scorers.vqa import is_vqa
@@ -151,6 +153,13 @@ def by_marks(judge: type[GeditJudge | ImgEditJudge], reply: str) -> Judged:
     return Judged.of(scorer, drive(scorer.judge(query, answer), told))
 
 
+def by_session(kind: str) -> Judged:
+    query, answer = session(kind)
+    judge = UnisonJudge(name="unison:chatty", stage=chat_spec())
+    _, reply = WORST_AND_BEST[kind]
+    return by_replies(judge, query, reply, answer=answer)
+
+
 def by_comparison(name: str, text: str, known: Mapping[str, Any]) -> Judged:
     query = query_of("Which?", metadata={KNOWN: json.dumps(known)})
     scorer = resolve_scorer(name, "tiny", {})
@@ -187,6 +196,9 @@ JUDGED: Mapping[str, Callable[[], Judged]] = {
     "imgedit": partial(
         by_marks, ImgEditJudge, json.dumps(dict.fromkeys(EDIT_MARKS["add"], 4))
     ),
+    "unison, of a drawing": partial(by_session, "check"),
+    "unison, of an edit": partial(by_session, "edit"),
+    "unison, of mismatches": partial(by_session, "match"),
     "a letter": partial(
         by_comparison, "known-answer", "B", {"form": LETTER, "truth": "B", "of": 4}
     ),
@@ -286,6 +298,28 @@ def test_no_scorer_with_parts_is_left_out() -> None:
         ("isg-block", [("verdicts/0/verdict", "other", 8, "rating", "1-10")]),
         ("isg-block, at the floor", [("floor", "other", 1, "boolean", "0-1")]),
         ("isg-holistic", [("aspects/coherence", "other", 3, "rating", "1-10")]),
+        (
+            "unison, of a drawing",
+            [
+                ("Und.", "criterion", 1, "share", "0-1"),
+                ("details/questions", "other", 1, "questions", UNBOUNDED),
+            ],
+        ),
+        (
+            "unison, of an edit",
+            [
+                ("Gen.", "criterion", 1, "share", "0-1"),
+                ("rulings/0/mark", "other", 1, "mark", "0-1"),
+            ],
+        ),
+        (
+            "unison, of mismatches",
+            [
+                ("Uni.", "criterion", 0.5, "share", "0-1"),
+                ("details/recall", "other", 1, "share", "0-1"),
+                ("details/missed", "other", 0, "changes", UNBOUNDED),
+            ],
+        ),
         ("a letter", [("chance", "criterion", 0.25, "probability", "0-1")]),
         ("a choice", [("read", "other", 1, "choice", "0-1")]),
         ("moves", [("steps", "criterion", 0.5, "share", "0-1")]),

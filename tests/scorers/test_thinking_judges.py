@@ -11,6 +11,7 @@ from contents import document, query_of
 from judging_helpers import GOOD, NAMES, STAND_IN_TEXTS, chat_spec, picture, reply_of
 from specv_helpers import CHECKLIST, PROMPTS, REPLIES
 from trial import as_asked, painter, sample, system_of_stages, writer
+from unison_helpers import KINDS, WORDING, WORST_AND_BEST, session
 
 from plait.cluster.local import LocalStages
 from plait.cluster.walks import drive
@@ -38,6 +39,7 @@ from plait.scorers.judging.specifications import (
     TRACK,
     SpecificationsJudge,
 )
+from plait.scorers.judging.unison import UnisonJudge
 from plait.scorers.pairwise import resolve_protocol
 
 MARKS = {
@@ -107,6 +109,15 @@ def edits(judge_class: Any) -> Callable[[Any], Walk[Any]]:
     return walk
 
 
+def unison(kind: str) -> Callable[[Any], Walk[Any]]:
+    def walk(mode: Any) -> Walk[Any]:
+        wording = WORDING if mode == "official" else UnisonJudge.own
+        about = {"stage": chat_spec(), "mode": mode, "wording": wording}
+        return UnisonJudge(name="unison:chatty", **about).judge(*session(kind))
+
+    return walk
+
+
 def pairwise(name: str) -> Callable[[Any], Walk[Any]]:
     def walk(mode: Any) -> Walk[Any]:
         protocol = resolve_protocol(name, mode)
@@ -149,6 +160,7 @@ JUDGES: dict[str, tuple[Callable[[Any], Walk[Any]], str, str]] = {
     "specifications": (specifications, REPLIES[1], REPLIES[0]),
     "gedit": (edits(GeditJudge), '{"score": [1, 2]}', '{"score": [8, 9]}'),
     "imgedit": (edits(ImgEditJudge), marks_of(1), marks_of(5)),
+    **{f"unison-{kind}": (unison(kind), *WORST_AND_BEST[kind]) for kind in KINDS},
     **{name: (pairwise(name), r.translate(OTHER_WAY), r) for name, r in PAIRS.items()},
 }
 """By judge: its walk by mode, and two replies that it reads differently."""
