@@ -259,7 +259,7 @@ class UnisonJudge(QuestionsJudge[Reading]):
     pixel_boxes: bool = False
 
     @classmethod
-    def published(cls, file: AnyPath) -> Wording:
+    def wording_in(cls, file: AnyPath) -> Wording:
         """Return the texts of the user's common/judge.py; UsageError for others."""
         return Wording.of(read_published(file, RELEASED["unison"]))
 

@@ -23,9 +23,10 @@ from plait.cluster.plan import Evaluation
 from plait.cluster.walks import drive
 from plait.generators.base import Failure, Job, Outcome, Result, Unread
 from plait.generators.catalogue import Named, by_name, by_prefix
-from plait.generators.document import Document, Draft, Query, Score, Text
+from plait.generators.document import Document, Draft, LogprobsRequest, Query, Score, Text
 from plait.generators.errors import UsageError
 from plait.generators.given import GroundTruth
+from plait.generators.logprobs import AnswerTokens, Logprobs
 from plait.scorers import resolve_scorer
 from plait.scorers.answers import CHOICE, KNOWN, LETTER, MOVES
 from plait.scorers.base import UNBOUNDED, CustomScorer, Scorer, bounds
@@ -65,7 +66,7 @@ def by_stage(name: str) -> Judged:
     """With random weights, on the ground truth of a query."""
     query = first("PBL")
     answer = truth_of(query)
-    if name.startswith("kept-"):
+    if name == "editreward" or name.startswith("kept-"):
         before, after, *_ = answer.images
         metadata = {MASK: mask_text(flat("black"))}
         query = query_of(before, "Change it.", metadata=metadata)
@@ -128,7 +129,7 @@ def by_probabilities(prefix: str) -> Judged:
     }
 
     def told(pending: Sequence[Job]) -> list[Outcome[Any]]:
-        return [Result(Score(0.0, {"answers": _likely(job)})) for job in pending]
+        return [Result(_likely(job)) for job in pending]
 
     scorer = (
         by_prefix(Named.SCORER)[prefix].load().asking(f"{prefix}:chatty", chat_spec(), {})
@@ -137,9 +138,10 @@ def by_probabilities(prefix: str) -> Judged:
     return Judged.of(scorer, drive(scorer.judge(query, STORY), told))
 
 
-def _likely(job: Job) -> dict[str, Any]:
-    answers = enumerate(job.input.answers)  # type: ignore[union-attr]
-    return {a: {"tokens": [i], "logprobs": [-3.0]} for i, a in answers}
+def _likely(job: Job) -> Logprobs:
+    assert isinstance(job.input, LogprobsRequest)
+    answers = enumerate(job.input.answers)
+    return Logprobs({text: AnswerTokens((i,), (-3.0,)) for i, text in answers})
 
 
 def by_marks(judge: type[GeditJudge | ImgEditJudge], reply: str) -> Judged:

@@ -28,7 +28,7 @@ def test_a_judge_of_pairs_has_the_figures_of_its_model_in_the_published_wording(
     """README.md of MMRB2@7ff0552."""
     assert not list(agreement_of(judge()))
     wording = Mmrb2Wording("a", "b", "c", "d")
-    monkeypatch.setattr(Mmrb2, "published", classmethod(lambda cls, path: wording))
+    monkeypatch.setattr(Mmrb2, "wording_in", classmethod(lambda cls, path: wording))
     released = f"official:{Path('anywhere')}"
     found = {f.split: f.value for f in agreement_of(judge(rubric=released))}
     assert found == {"t2i": 64.1, "edit": 67.3, "interleaved": 70.5, "reasoning": 56.6}
