@@ -273,6 +273,19 @@ class UnisonJudge(QuestionsJudge[Reading]):
         """Unison's in official mode."""
         return "unison" if self.official else ""
 
+    def jobs(self, query: Query, images: int = 1) -> int:
+        """Return the most questions: those about images, and of mismatches all pairs.
+
+        An answer without images is asked about its mismatches alone.
+        """
+        item = Item.of(query)
+        if item is None:
+            return 1
+        checks = len(item.questions) if item.task == IC else len(item.checks(self.official))
+        edits = len(item.operations) if item.task in (UGG, ME) else 0
+        compared = MOST * len(item.changes) if item.task == ME else 0
+        return (checks + edits if images else 0) + compared
+
     def query_refusal(self, query: Query) -> NoScore | None:
         """It needs a session of Unison's."""
         return without_item(query)

@@ -13,12 +13,13 @@ import pytest
 from cli_helpers import invoke
 from endpoint_helpers import MODEL, Answer, completion, serving
 from picture_helpers import flat
-from task_rows import read
+from task_rows import read, served_run
 from trial import painter, system_of_stages, writer
 from unison_helpers import (
     EACH,
     SIZE,
     UPSTREAM,
+    WORDING,
     ggu_row,
     me_row,
     ugg_row,
@@ -41,6 +42,7 @@ from plait.generators.document import (
     Text,
 )
 from plait.generators.system import Repetition
+from plait.scorers.judging import unison as judging
 from plait.scorers.judging.imgedit import ASPECTS
 from plait.scorers.judging.unison import GGU, IC, ME, ROUNDS, TASKS, UGG, Item
 
@@ -432,3 +434,34 @@ def test_a_run_answers_sessions_and_judges_them_once(tmp_path: Path) -> None:
     whole = 100 * sum(expected.values()) / len(expected)
     assert scores["avg_fixed"]["mean"] == pytest.approx(whole)
     assert "as_released" not in scores
+
+
+@pytest.mark.usefixtures("worker_threads")
+def test_a_run_in_official_mode_prints_what_the_released_program_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judging, "read_published", lambda *_: dict(WORDING.texts))
+    place = write(tmp_path / "data", each=1)
+    copy = place / "Evaluation_Pipeline" / "common" / "judge.py"
+    copy.parent.mkdir(parents=True)
+    copy.write_text("CHECK = 'CHECK'")
+
+    def said(body: Any) -> Answer:
+        asked = json.dumps(body["messages"])
+        return Answer(completion("A: 3" if "EDIT" in asked else "Yes"))
+
+    system, scorer = f"openai:{MODEL}+sdxl-turbo", f"unison:openai:{MODEL}"
+    words = ("--set", f'models."{scorer}".mode="official"')
+    words += ("--set", f'models."{scorer}".rubric="official:{place}"')
+    done, rows, _ = served_run(
+        tmp_path / "run", f"unison:{place}", [system], [scorer], said, *words
+    )
+    assert done.exit_code == 0, done.output
+    released = rows[system]["scores"][scorer]["as_released"]
+    assert {name: released[name] for name in released if name.endswith("Uni.")} == {
+        f"{IC}: Uni.": 1,
+        f"{UGG}: Uni.": 0.25,
+        f"{GGU}: Uni.": 0.5,
+        f"{ME}: Uni.": 0.25,
+    }
+    assert released["Overall"] == 0.5

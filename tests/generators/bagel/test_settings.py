@@ -35,7 +35,7 @@ def test_an_image_may_be_drawn_from_what_was_written():
     system = native(NAME, "tiny", overrides)
     request = system.compose(Draft((Text("A red room."),)), query()).segments[1]
     assert request == ImageRequest("A red room.", context=(ROOM,))
-    assert (system.rounds, system.max_images) == (2, 1)
+    assert (system.limits.rounds, system.limits.images) == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +61,6 @@ def test_what_changes_an_image_changes_its_key():
         *({"cfg_renorm_type": "channel"}, {"think": True}, {"height": 512}, {}),
     )
     systems = [native(NAME, "dummy", change) for change in changes]
-    conditions = [system.condition for system in systems]
+    conditions = [system.roles["condition"] for system in systems]
     assert len({stage.digest for stage in conditions if stage}) == len(changes)
     assert all(stage.seeded for stage in conditions if stage)

@@ -80,7 +80,9 @@ def test_official_mode_counts_as_the_released_program(queries: dict[str, Query])
     values: dict[str, list[float]] = {}
     rulings: list[UnisonValue] = []
     for query in queries.values():
-        _, outcome = judged(judge_of(), query, answer_to(query.id), reply_to)
+        judge, answer = judge_of(), answer_to(query.id)
+        jobs, outcome = judged(judge, query, answer, reply_to)
+        assert len(jobs) <= judge.jobs(query, len(answer.images))
         assert isinstance(outcome, Result), outcome
         criteria = outcome.value.parts["criteria"]
         assert [*criteria] == [*UNISON_MEASURES]
@@ -159,6 +161,19 @@ def test_an_answer_without_an_image_is_worth_nothing_and_asks_nothing(
     assert not jobs
     assert isinstance(outcome, Result)
     assert outcome.value.parts["criteria"] == {"Und.": 2 / 3, "Gen.": 0, "Uni.": 0}
+
+
+@pytest.mark.contract
+@pytest.mark.parametrize(
+    ("id", "most"),
+    [("ic-4", 4), ("ugg-1", 1), ("ugg-6", 2), ("ggu-2d_spatial-2", 3), ("me-1", 2 + 60)],
+)
+def test_a_plan_counts_all_questions_that_may_be_asked(
+    queries: dict[str, Query], id: str, most: int
+) -> None:
+    judge = judge_of("corrected")
+    assert judge.jobs(queries[id], 1) == most
+    assert judge.jobs(queries[id], 0) == (60 if id == "me-1" else 0)
 
 
 @pytest.mark.contract
