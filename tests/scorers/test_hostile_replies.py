@@ -25,6 +25,7 @@ from plait.generators.document import (
     ImageRequest,
     Query,
     Text,
+    TransformRequest,
     Turn,
 )
 from plait.pipelines.critic import verdict_in
@@ -156,7 +157,7 @@ EDITS = ("gedit:any", "imgedit:any")
 
 def _told(job: Job, reply: str) -> Outcome[Any]:
     """The reply, and of a stage that shows images the image."""
-    shows = isinstance(job.input, ImageRequest)
+    shows = isinstance(job.input, ImageRequest | TransformRequest)
     return Result(ANSWER.images[0] if shows else Draft((Text(reply),)))
 
 

@@ -18,7 +18,7 @@ from plait.cluster.walks import drive
 from plait.generators.base import Job, Outcome, Result, Unread, Unscored, Walk
 from plait.generators.catalogue import Named, by_name
 from plait.generators.content import EMPTY_REPLY
-from plait.generators.document import Draft, Image, ImageRequest, Text
+from plait.generators.document import Draft, Image, ImageRequest, Text, TransformRequest
 from plait.generators.system import TRIES, Repetition
 from plait.generators.thoughts import UNFINISHED
 from plait.pipelines.critic import CriticReview, CriticSettings
@@ -182,7 +182,7 @@ def replied(walk: Walk[Any], reply: str) -> tuple[list[Job], Any]:
     asked: list[Job] = []
 
     def outcome(job: Job) -> Outcome[Any]:
-        if isinstance(job.input, ImageRequest):
+        if isinstance(job.input, ImageRequest | TransformRequest):
             return Result(Image.of(str(job.input).encode()))
         if job.spec == writer():
             return Result(Draft((ImageRequest("cat"),)))
