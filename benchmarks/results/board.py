@@ -70,27 +70,34 @@ SCHEMA = pa.schema(
 )
 MINI = "mini"
 """The kind of weights whose output says nothing about published models."""
-Group = tuple[str, str]
-"""A category and a field: the smallest set of queries that means are computed over."""
 NOT_MADE = "not made yet: run the same command again"
 RAW: PartKind = "raw"
 """The criterion under which a judge's score on its rubric's own scale stands."""
 PENALTY: PartKind = "penalty"
 """The criterion under which what is taken off a judge's score stands."""
-
-
 DONE = OutcomeName.DONE
 SCORED = OutcomeName.SCORED
 MISSING = OutcomeName.MISSING
 NO_DOCUMENT = OutcomeName.NO_DOCUMENT
 
 
-def outcome_of(outcome: Outcome[Any] | None) -> tuple[OutcomeName, str, str]:
-    """Return name, reason and fault; those of what is not made yet where it is None."""
+class OutcomeWords(NamedTuple):
+    """What the tables say of an outcome."""
+
+    name: OutcomeName
+    reason: str
+    """Why there is no value; empty where there is one."""
+    fault: str
+    """Of which kind a failure is; empty of all else."""
+
+
+def outcome_of(outcome: Outcome[Any] | None) -> OutcomeWords:
+    """Return what is said of an outcome; None is that of what is not made yet."""
     if outcome is None:
-        return MISSING, NOT_MADE, ""
+        return OutcomeWords(MISSING, NOT_MADE, "")
     fault = outcome.fault.value if isinstance(outcome, Failure) else ""
-    return outcome_name(outcome), getattr(outcome, "reason", ""), fault
+    reason = getattr(outcome, "reason", "")
+    return OutcomeWords(outcome_name(outcome), reason, fault)
 
 
 def score_value(outcome: Outcome[Score] | None) -> float | None:
@@ -102,6 +109,13 @@ class QueryRow(NamedTuple):
     """A planned query as the tables see it."""
 
     key: str
+    category: str
+    field: str
+
+
+class Group(NamedTuple):
+    """The smallest set of queries that means are computed over."""
+
     category: str
     field: str
 
@@ -235,12 +249,27 @@ class Board:
         return [f"Cut at the maximum length: {', '.join(counts)}."] if counts else []
 
     @cached_property
+    def system_names(self) -> list[str]:
+        """The names of the systems: the columns of `values`."""
+        return [system.name for system in self.systems]
+
+    @cached_property
+    def place_of_system(self) -> Mapping[str, int]:
+        """By name the position of each system, by which links of the page name it."""
+        return {name: place for place, name in enumerate(self.system_names)}
+
+    @property
+    def scorer_names(self) -> list[str]:
+        """The names of the scorers, in the order of the config."""
+        return [scorer.name for scorer in self.scorers]
+
+    @cached_property
     def column(self) -> Mapping[str, Names]:
         """The columns of names."""
         columns = {}
-        for field_ in self.table.schema:
-            if pa.types.is_dictionary(field_.type):
-                columns[field_.name] = Names.of(self.table, field_.name)
+        for column in self.table.schema:
+            if pa.types.is_dictionary(column.type):
+                columns[column.name] = Names.of(self.table, column.name)
         return columns
 
     @cached_property
@@ -311,8 +340,10 @@ class Board:
         Made anew each time: they take more memory than most else of a large board.
         """
         rows = np.sort(self._first_answers)
-        texts = (self.column[name].at(rows) for name in ("query", "category", "field"))
-        return [QueryRow(*names) for names in zip(*texts, strict=True)]
+        keys = self.column["query"].at(rows)
+        categories = self.column["category"].at(rows)
+        fields = self.column["field"].at(rows)
+        return [*map(QueryRow, keys, categories, fields)]
 
     @cached_property
     def _first_answers(self) -> Rows:
@@ -329,33 +360,46 @@ class Board:
         category = self.column["category"]
         field = self.column["field"]
         pairs = np.stack([category.codes, field.codes])[:, self._first_answers]
+        # Sorted by their codes, queries of one group are neighbours: a group begins
+        # wherever either code differs from the one before. Every query has both names,
+        # so that no code is the -1 before the first.
         order = np.lexsort(pairs)
         is_first = (np.diff(pairs[:, order], prepend=-1) != 0).any(axis=0)
         groups = {}
         for rows in np.split(order, np.flatnonzero(is_first)[1:]):
+            # Of a board without answers `split` gives one part with nothing in it.
             if len(rows):
-                one, other = pairs[:, rows[0]]
-                groups[category.names[one], field.names[other]] = rows
-        return dict(sorted(groups.items(), key=lambda item: item[0]))
+                of_category, of_field = pairs[:, rows[0]]
+                group = Group(category.names[of_category], field.names[of_field])
+                groups[group] = rows
+        # By name, as codes are in the order in which names were seen.
+        return {group: groups[group] for group in sorted(groups)}
 
-    def groups_of(self, name: str, place: int = 0) -> list[Group]:
-        """Return the groups of a category, or with `place` 1 of a field."""
-        return [group for group in self.groups if group[place] == name]
+    def groups_of_category(self, name: str) -> list[Group]:
+        """Return the groups of a category, one for each field that it has queries of."""
+        return [group for group in self.groups if group.category == name]
+
+    def groups_of_field(self, name: str) -> list[Group]:
+        """Return the groups of a field, one for each category that it has queries of."""
+        return [group for group in self.groups if group.field == name]
 
     def rows_of(self, groups: Iterable[Group]) -> Rows:
         """Return the rows of `values` that are of some groups."""
-        none = np.zeros(0, np.int64)
-        return np.concatenate([none, *(self.groups[group] for group in groups)])
+        # `concatenate` wants at least one array, and there may be no group.
+        parts = [np.zeros(0, np.int64)]
+        for group in groups:
+            parts.append(self.groups[group])
+        return np.concatenate(parts)
 
     @cached_property
     def category_names(self) -> list[str]:
         """Categories in the published order, then any others."""
-        return _order(self.categories, (category for category, _ in self.groups))
+        return _order(self.categories, {group.category for group in self.groups})
 
     @cached_property
     def field_names(self) -> list[str]:
         """Fields in the task set's order, then any others."""
-        return _order(self.fields, (field for _, field in self.groups))
+        return _order(self.fields, {group.field for group in self.groups})
 
     @cached_property
     def keys(self) -> list[str]:
@@ -367,9 +411,9 @@ class Board:
         """Outcomes by (system, category, field), counted under (scorer or "", name)."""
         tallies: dict[tuple[str, str, str], Counter[tuple[str, str]]] = {}
         # Also of systems without any row, so that all have the same groups.
-        for one in self.systems:
+        for system in self.system_names:
             for group in self.groups:
-                tallies[one.name, *group] = Counter()
+                tallies[system, *group] = Counter()
         columns = ["system", "category", "field", "scorer", "outcome"]
         counted = self.group(self.is_counted, columns)
         for system, category, field_name, scorer, outcome, count in counted:
@@ -404,7 +448,7 @@ class Board:
         """By scorer (queries, systems): means over repeats, NaN where none is scored."""
         # By row of the table, its place in the arrays that are made here.
         query_of = self.column["query"].recode(self.keys)
-        system_of = self.column["system"].recode([system.name for system in self.systems])
+        system_of = self.column["system"].recode(self.system_names)
         value = self.table.column("value").to_numpy()
         scored = self.is_score & ~np.isnan(value)
         # Each repeat counts as a fraction below 1, so that no sum of large scores
@@ -442,8 +486,11 @@ class Board:
     def images_per_document(self) -> dict[str, float]:
         """Images of one answer on average, by system, failed and skipped ones included."""
         answers = self.is_answer & self.is_complete
-        counted = self.group(answers, ["system"], "images")
-        return {system: round((images or 0) / n, 4) for system, n, images in counted}
+        means = {}
+        for system, n, images in self.group(answers, ["system"], "images"):
+            # A sum over nulls alone, of answers without documents, is null too.
+            means[system] = round((images or 0) / n, 4)
+        return means
 
     @property
     def nothing_scored(self) -> dict[str, int]:
@@ -453,14 +500,13 @@ class Board:
         or judge, nobody expects a score.
         """
         random = {*chain.from_iterable(self._random_weights.values())}
-        if random.issuperset(system.name for system in self.systems):
+        if random.issuperset(self.system_names):
             return {}
         counts = Counter[tuple[str, str]]()
         for tally in self.tallies.values():
             counts.update(tally)
         judgements = {}
-        for scorer in self.scorers:
-            name = scorer.name
+        for name in self.scorer_names:
             without_score = counts[name, "unscored"] + counts[name, "failed_scores"]
             if name not in random and not counts[name, "scored"] and without_score:
                 judgements[name] = without_score
@@ -478,8 +524,11 @@ class Board:
     @property
     def _random_weights(self) -> dict[str, list[str]]:
         """By kind of random weights, the systems and scorers that have them."""
-        names = {kind: self._of_weights(kind) for kind in RANDOM}
-        return {kind: own for kind, own in names.items() if own}
+        names: dict[str, list[str]] = {}
+        for kind in RANDOM:
+            if own := self._of_weights(kind):
+                names[kind] = own
+        return names
 
     @property
     def title(self) -> str:
@@ -509,7 +558,8 @@ class Board:
                 "missing in all numbers"
             )
         if random := self._random_weights:
-            named = "; ".join(f"{kind}: {', '.join(own)}" for kind, own in random.items())
+            kinds = [f"{kind}: {', '.join(own)}" for kind, own in random.items()]
+            named = "; ".join(kinds)
             found.append(f"random weights ({named}): the numbers mean nothing")
         if mini := self._of_weights(MINI):
             judged = any(name.startswith("judge:") for name in mini)
@@ -558,7 +608,7 @@ class Board:
 
 def weights_of(system: DescribedSystem) -> str | None:
     """Return the weights a system ran on; None where it has none (endpoints)."""
-    kinds = {str(s.weights) for s in system.stages if s.weights is not None}
+    kinds = {str(stage.weights) for stage in system.stages if stage.weights is not None}
     return "mixed" if len(kinds) > 1 else next(iter(kinds), None)
 
 

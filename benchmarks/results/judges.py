@@ -10,6 +10,7 @@ difference comes from what one of them could not judge.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -116,7 +117,7 @@ class JudgePanel:
         everywhere = np.ones(has_score.shape[1], np.bool_)
         any_category = False
         for category in self.board.categories:
-            rows = self.board.rows_of(self.board.groups_of(category))
+            rows = self.board.rows_of(self.board.groups_of_category(category))
             in_category = has_score[rows].any(axis=0)
             if in_category.any():
                 any_category = True
@@ -193,6 +194,7 @@ class JudgePanel:
     def reversals(self) -> list[Reversal]:
         """Pairs of systems that judges order differently; first those shown both ways."""
         found = []
+        # Comparisons come in the order of these pairs.
         for place, (a, b) in enumerate(combinations(self.systems, 2)):
             orders = []
             for i, judge in enumerate(self.judges):
@@ -217,7 +219,7 @@ class JudgePanel:
     def _rank_table(self) -> ResultTable:
         mean_ranks = self.rankings.mean_ranks
         rows = []
-        for name in sorted(self.systems, key=lambda s: mean_ranks[s].value or 0.0):
+        for name in self.rankings.by_mean_rank():
             row = [TableCell(name), TableCell.of(mean_ranks[name], NumberForm(1))]
             for ranks, ranges in zip(self.rankings.ranks, self.ranges, strict=True):
                 low, high = ranges[name]
@@ -253,10 +255,12 @@ class JudgePanel:
             line = [TableCell(reversal.a), TableCell(reversal.b)]
             for order in reversal.orders:
                 text = order.better or "equal"
-                detail = f"{'shown, ' if order.shown else ''}p={p_text(order.p)}"
-                line.append(TableCell(text, detail.replace("=<", "<"), marked=order.shown))
+                # Of a small p the text begins with `<`, which takes the place of `=`.
+                p = f"p={p_text(order.p)}".replace("=<", "<")
+                detail = f"shown, {p}" if order.shown else p
+                line.append(TableCell(text, detail, marked=order.shown))
             lines.append([*line, TableCell(reversal.verdict)])
-        pairs = len(self.systems) * (len(self.systems) - 1) // 2
+        pairs = math.comb(len(self.systems), 2)
         counts = Counter(reversal.verdict for reversal in self.reversals)
         verdicts = ", ".join(f"{name} {counts[name]:,}" for name in (BOTH, ONE, NEITHER))
         notes = [
@@ -280,7 +284,9 @@ class JudgePanel:
             for name, range95 in self.ranges[i].items():
                 value = self.rankings.ranks[i][name].value
                 ranks[judge][name] = {"value": value, "range95": [*range95]}
-        mean_ranks = self.rankings.mean_ranks
+        mean_ranks = {}
+        for name, rank in self.rankings.mean_ranks.items():
+            mean_ranks[name] = rank.as_json("rank")
         taus = []
         for (i, j), tau in self.rankings.taus.items():
             taus.append({"judges": [self.judges[i], self.judges[j]], **tau.as_json("tau")})
@@ -291,9 +297,9 @@ class JudgePanel:
             "n": self.answers,
             "correction": self.board.correction,
             "ranks": ranks,
-            "mean_ranks": {name: e.as_json("rank") for name, e in mean_ranks.items()},
+            "mean_ranks": mean_ranks,
             "taus": taus,
-            "reversals": [_plain(reversal) for reversal in self.reversals],
+            "reversals": [*map(_plain, self.reversals)],
         }
 
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -86,7 +86,9 @@ def _rows_of_systems(board: Board) -> list[dict[str, Any]]:
         }
         row |= _counts(board, system.name, board.groups, scores, board.answers)
         row |= board.mark_of(system.name)
-        row["scores"] = {scorer: by_system[i] for scorer, by_system in scores.items()}
+        row["scores"] = {}
+        for scorer, by_system in scores.items():
+            row["scores"][scorer] = by_system[i]
         rows.append(row)
     return rows
 
@@ -102,8 +104,7 @@ def _sort_by_first_value(board: Board, rows: list[dict[str, Any]]) -> None:
 
 def _add_reasons(board: Board, rows: Iterable[dict[str, Any]]) -> None:
     """Add why answers and judgements are missing, with how often."""
-    names = [system.name for system in board.systems]
-    reasons = count_reasons(missing_values(board), names)
+    reasons = count_reasons(missing_values(board), board.system_names)
     for row in rows:
         row["reasons"] = reasons[row["system"]]
 
@@ -175,8 +176,45 @@ def placing(
     return place
 
 
+class _MeansOfScorer(NamedTuple):
+    """Every mean of one scorer, each as the cells of all systems, in their order."""
+
+    fixed: Sequence[Cell]
+    micro: Sequence[Cell]
+    categories: Mapping[str, Sequence[Cell]]
+    fields: Mapping[str, Sequence[Cell]]
+
+    def of_system(self, place: int) -> dict[str, Any]:
+        """Return the cells of the system at a place."""
+        categories = {}
+        for name, cells in self.categories.items():
+            categories[name] = cells[place]
+        fields = {}
+        for name, cells in self.fields.items():
+            fields[name] = cells[place]
+        averages = {FIXED: self.fixed[place], MICRO: self.micro[place]}
+        return averages | {"categories": categories, "fields": fields}
+
+
 def _scores(board: Board, scorer: Scorer) -> list[dict[str, Any]]:
-    """Return every mean of one scorer, by system."""
+    """Return what one scorer says of each system: every mean, and how it judged."""
+    means = _means_of_scorer(board, scorer)
+    about: dict[str, Any] = {"scale": scorer.scale, "direction": scorer.direction}
+    if scorer.manner:
+        about["manner"] = scorer.manner
+    people = [figure.as_json for figure in agreement_of(scorer, board.agreement)]
+    if people:
+        about["agreement"] = people
+    rows = []
+    for place, system in enumerate(board.system_names):
+        row = about | _as_released(board, scorer, system)
+        row |= means.of_system(place)
+        row |= _criteria(board, scorer, system)
+        rows.append(row)
+    return rows
+
+
+def _means_of_scorer(board: Board, scorer: Scorer) -> _MeansOfScorer:
     silent = _silent_categories(board, scorer)
     everything = [*board.groups]
     if scorer.of_sets:
@@ -190,32 +228,20 @@ def _scores(board: Board, scorer: Scorer) -> list[dict[str, Any]]:
         # Categories that a scorer does not apply to count in no average.
         weighted = [name for name in board.categories if name not in silent]
         fixed = _means_by_fixed_weights(board, scorer, weighted)
-    people = [figure.as_json for figure in agreement_of(scorer, board.agreement)]
     categories = {}
     for name in board.category_names:
-        categories[name] = _part(board, scorer, board.groups_of(name), silent)
+        categories[name] = _part(board, scorer, board.groups_of_category(name), silent)
     fields = {}
     for name in board.field_names:
-        fields[name] = _part(board, scorer, board.groups_of(name, 1), silent)
-    rows = []
-    for i, system in enumerate(board.systems):
-        row: dict[str, Any] = {"scale": scorer.scale, "direction": scorer.direction}
-        if scorer.manner:
-            row["manner"] = scorer.manner
-        if people:
-            row["agreement"] = people
-        row |= _as_released(board, scorer, system.name)
-        row |= {FIXED: fixed[i], MICRO: micro[i]}
-        row["categories"] = {name: cells[i] for name, cells in categories.items()}
-        row["fields"] = {name: cells[i] for name, cells in fields.items()}
-        row |= _criteria(board, scorer, system.name)
-        rows.append(row)
-    return rows
+        fields[name] = _part(board, scorer, board.groups_of_field(name), silent)
+    return _MeansOfScorer(fixed, micro, categories, fields)
 
 
 def _silent_categories(board: Board, scorer: Scorer) -> set[str]:
     """Return the categories that a scorer applies to no answer of."""
-    outcomes: dict[str, set[str]] = {category: set() for category in board.category_names}
+    outcomes: dict[str, set[str]] = {}
+    for category in board.category_names:
+        outcomes[category] = set()
     for (_, category, _), tally in board.tallies.items():
         for name, outcome in tally:
             if name == scorer.name:
@@ -248,8 +274,9 @@ def _part(
     values = board.values[scorer.name][board.rows_of(groups)]
     means = [Estimate(None, reason="no query asked")] * len(board.systems)
     if len(values):
-        means = [mean(column, ends_of(scorer.scale)) for column in values.T]
-    if groups and all(category in silent for category, _ in groups):
+        ends = ends_of(scorer.scale)
+        means = [mean(of_system, ends) for of_system in values.T]
+    if groups and all(group.category in silent for group in groups):
         means = [replace(estimate, reason="not applicable") for estimate in means]
     return _cells(board, scorer, groups, means, planned)
 
@@ -261,15 +288,15 @@ def _means_by_fixed_weights(
     groups: list[Group] = []
     values = {}
     for category in categories:
-        own = board.groups_of(category)
+        own = board.groups_of_category(category)
         groups += own
         values[category] = board.values[scorer.name][board.rows_of(own)]
     means = []
-    for i in range(len(board.systems)):
-        strata = [
-            Stratum(category, board.categories[category], of_systems[:, i])
-            for category, of_systems in values.items()
-        ]
+    for place in range(len(board.systems)):
+        strata = []
+        for category, of_systems in values.items():
+            weight = board.categories[category]
+            strata.append(Stratum(category, weight, of_systems[:, place]))
         if strata:
             estimate = stratified_mean(strata, ends_of(scorer.scale))
         else:
@@ -351,12 +378,12 @@ def _dimensions_run(board: Board, system: str) -> dict[str, list[str]]:
     """
     found: dict[str, list[str]] = {}
     for track in board.field_names:
-        groups = board.groups_of(track, 1)
+        groups = board.groups_of_field(track)
         outcomes = Counter[tuple[str, str]]()
         for group in groups:
             outcomes.update(board.tallies[system, *group])
         made = outcomes["", DONE] + outcomes["", OutcomeName.FAILED]
-        found[track] = [dimension for dimension, _ in groups] if made else []
+        found[track] = [group.category for group in groups] if made else []
     return found
 
 

@@ -52,6 +52,7 @@ def means_of(weights: Floats, values: Floats) -> Floats:
     """Return (draws, systems) means of `values` (queries, systems), NaN for no value."""
     known = ~np.isnan(values)
     filled = np.nan_to_num(values)
+    # A draw may hold no query with a value: 0 / 0 is its NaN.
     with np.errstate(invalid="ignore", divide="ignore"):
         means: Floats = (weights @ filled) / (weights @ known)
     return means
@@ -83,16 +84,20 @@ def averages_of(board: Board, values: Floats, *, fixed: bool) -> Floats:
     """
     if not fixed or not values.shape[1]:
         return drawn_means(board.keys, values)
-    rows = {c: board.rows_of(board.groups_of(c)) for c in board.categories}
-    # A scorer does not apply to a category without any score.
-    groups = {c: own for c, own in rows.items() if not np.isnan(values[own]).all()}
-    if not groups:
-        return np.full((1 + DRAWS, values.shape[1]), np.nan)
-    shares = np.array([board.categories[c] for c in groups], float)
+    weights = []
     means = []
-    for own in groups.values():
-        means.append(drawn_means([board.keys[row] for row in own], values[own]))
-    drawn: Floats = np.tensordot(shares / shares.sum(), np.stack(means), 1)
+    for category, weight in board.categories.items():
+        rows = board.rows_of(board.groups_of_category(category))
+        # A scorer does not apply to a category without any score.
+        if np.isnan(values[rows]).all():
+            continue
+        weights.append(weight)
+        means.append(drawn_means([board.keys[row] for row in rows], values[rows]))
+    if not means:
+        return np.full((1 + DRAWS, values.shape[1]), np.nan)
+    shares = np.array(weights, float) / sum(weights)
+    # (categories,) by (categories, draws, columns): the sum over categories.
+    drawn: Floats = np.tensordot(shares, np.stack(means), 1)
     return drawn
 
 
@@ -135,26 +140,47 @@ class Rankings:
             ranks.append(rankdata(draws, axis=1, nan_policy="propagate"))
         return np.stack(ranks)
 
-    def _estimates(self, of: Floats, n: int) -> dict[str, Estimate]:
-        pairs = zip(self.systems, of.T, strict=True)
-        return {s: _estimate(own, n, "no score of every system") for s, own in pairs}
+    def _estimates(self, draws: Floats, n: int) -> dict[str, Estimate]:
+        """Return by system the estimate of what it has in each draw (draws, systems)."""
+        estimates = {}
+        for system, of_system in zip(self.systems, draws.T, strict=True):
+            estimates[system] = _estimate(of_system, n, "no score of every system")
+        return estimates
 
     @cached_property
     def ranks(self) -> list[dict[str, Estimate]]:
         """By series, the rank of each system."""
         if not self.systems:
             return [{} for _ in self.series]
-        pairs = zip(self._ranks, self.series, strict=True)
-        return [self._estimates(own, s.n) for own, s in pairs]
+        estimates = []
+        for ranks, series in zip(self._ranks, self.series, strict=True):
+            estimates.append(self._estimates(ranks, series.n))
+        return estimates
 
     @cached_property
     def mean_ranks(self) -> dict[str, Estimate]:
         """The mean rank over all series of each system."""
         if not self.systems:
             return {}
-        own = [i for i, s in enumerate(self.series) if not s.is_reference]
-        n = min(self.series[i].n for i in own)
-        return self._estimates(self._ranks[own].mean(axis=0), n)
+        counted = []
+        sizes = []
+        for i, series in enumerate(self.series):
+            if not series.is_reference:
+                counted.append(i)
+                sizes.append(series.n)
+        return self._estimates(self._ranks[counted].mean(axis=0), min(sizes))
+
+    def by_mean_rank(self) -> list[str]:
+        """Return the systems, that of the best mean rank first."""
+        return sorted(self.systems, key=lambda name: self.mean_ranks[name].value or 0.0)
+
+    @cached_property
+    def _sizes(self) -> dict[tuple[int, int], int]:
+        """By two series, the number of queries of the one that has fewer."""
+        sizes = {}
+        for i, j in combinations(range(len(self.series)), 2):
+            sizes[i, j] = min(self.series[i].n, self.series[j].n)
+        return sizes
 
     @cached_property
     def correlations(self) -> dict[tuple[int, int], Estimate]:
@@ -162,18 +188,19 @@ class Rankings:
 
         Positive where both call the same systems good.
         """
-        pairs = [*combinations(range(len(self.series)), 2)]
-        sizes = {(i, j): min(self.series[i].n, self.series[j].n) for i, j in pairs}
+        found = {}
         if (many := len(self.systems)) < LEAST:
             reason = (
                 f"too few systems with a score from every scorer ({many}, fewer than "
                 f"{LEAST})"
             )
-            return {pair: Estimate(None, None, n, reason) for pair, n in sizes.items()}
+            for pair, n in self._sizes.items():
+                found[pair] = Estimate(None, None, n, reason)
+            return found
+        # Spearman's rho is Pearson's correlation of ranks.
         centred = self._ranks - self._ranks.mean(axis=2, keepdims=True)
         spread = np.sqrt((centred**2).sum(axis=2))
-        found = {}
-        for (i, j), n in sizes.items():
+        for (i, j), n in self._sizes.items():
             with np.errstate(invalid="ignore", divide="ignore"):
                 rho = (centred[i] * centred[j]).sum(axis=1) / (spread[i] * spread[j])
             found[i, j] = _estimate(
@@ -191,13 +218,12 @@ class Rankings:
         if (many := len(self.systems)) < _LEAST_FOR_TAU:
             reason = f"too few systems with a score from every scorer ({many})"
             none = Estimate(None, None, 0, reason)
-            return dict.fromkeys(combinations(range(len(self.series)), 2), none)
+            return dict.fromkeys(self._sizes, none)
         first, second = np.triu_indices(many, 1)
         signs = np.sign(self._ranks[:, :, first] - self._ranks[:, :, second])
         untied = (signs**2).sum(axis=2)
         found = {}
-        for i, j in combinations(range(len(self.series)), 2):
-            n = min(self.series[i].n, self.series[j].n)
+        for (i, j), n in self._sizes.items():
             with np.errstate(invalid="ignore", divide="ignore"):
                 alike = (signs[i] * signs[j]).sum(axis=1)
                 tau = alike / np.sqrt(untied[i] * untied[j])
@@ -216,10 +242,10 @@ class Rankings:
     def _rank_table(self) -> ResultTable:
         whole = NumberForm(0)
         mean = NumberForm(1)
-        names = ("mean rank", *(s.name for s in self.series))
+        names = ["mean rank", *self._names]
         rows = []
-        for system in sorted(self.systems, key=lambda s: self.mean_ranks[s].value or 0.0):
-            ranks = [TableCell.of(own[system], whole) for own in self.ranks]
+        for system in self.by_mean_rank():
+            ranks = [TableCell.of(by_system[system], whole) for by_system in self.ranks]
             mean_rank = TableCell.of(self.mean_ranks[system], mean)
             rows.append([TableCell(system), mean_rank, *ranks])
         notes = [
@@ -231,8 +257,11 @@ class Rankings:
 
     def _correlation_table(self) -> ResultTable:
         title = f"Rank correlation (Spearman's rho) over {len(self.systems)} systems"
-        names = [s.name for s in self.series]
-        return table_between(title, names, self.correlations)
+        return table_between(title, self._names, self.correlations)
+
+    @property
+    def _names(self) -> list[str]:
+        return [series.name for series in self.series]
 
 
 def table_between(
@@ -240,17 +269,21 @@ def table_between(
 ) -> ResultTable:
     """Return a coefficient between each two series; on the page, tinted by its size."""
     form = NumberForm(2)
-
-    def cell(i: int, j: int) -> TableCell:
-        if i == j:
-            return TableCell("")
-        e = found[min(i, j), max(i, j)]
-        return TableCell.of(e, form, tint=round(_STRONGEST * (e.value or 0.0)))
-
     rows = []
     for i, name in enumerate(names):
-        rows.append([TableCell(name), *(cell(i, j) for j in range(len(names)))])
-    reasons = {e.reason: None for e in found.values() if e.reason}
-    notes = [ABOUT_CORRELATIONS, *(f"{why[0].upper()}{why[1:]}." for why in reasons)]
+        row = [TableCell(name)]
+        for j in range(len(names)):
+            if i == j:
+                row.append(TableCell(""))
+                continue
+            # Each pair is there once, the first of the two before the other.
+            between = found[min(i, j), max(i, j)]
+            tint = round(_STRONGEST * (between.value or 0.0))
+            row.append(TableCell.of(between, form, tint=tint))
+        rows.append(row)
+    notes = [ABOUT_CORRELATIONS]
+    for reason in dict.fromkeys(between.reason for between in found.values()):
+        if reason:
+            notes.append(f"{reason[0].upper()}{reason[1:]}.")
     columns = [TableColumn(name, numeric=True) for name in names]
     return ResultTable.of(title, ["", *columns], rows, notes)

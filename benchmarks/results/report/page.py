@@ -297,7 +297,7 @@ def histograms_of(
     edges = _edges(known, scorer.scale)
     counts: dict[str, dict[str, Floats]] = {}
     for category in board.category_names:
-        own = values[board.rows_of(board.groups_of(category))]
+        own = values[board.rows_of(board.groups_of_category(category))]
         for system, column in zip(board.systems, own.T, strict=True):
             in_bins, _ = np.histogram(column[~np.isnan(column)], edges)
             if in_bins.any():
