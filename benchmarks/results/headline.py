@@ -26,7 +26,11 @@ from plait.benchmarks.results.leaderboard import (
     rank,
     reasons_of,
 )
-from plait.benchmarks.results.leaderboard_tables import HEADINGS, table_of_published
+from plait.benchmarks.results.leaderboard_tables import (
+    HEADINGS,
+    Column,
+    table_of_published,
+)
 from plait.benchmarks.results.numbers import NumberForm, estimate_of
 from plait.benchmarks.results.reasons import (
     FAILURES,
@@ -45,78 +49,90 @@ def headline_table(board: Board) -> ResultTable:
     The ground truth and its controls come last and are never the best. On the page,
     headings lead to what follows about a scorer, and means to a system's worst answers.
     """
-    kinds: dict[str, list[str]] = {}
-    columns: list[tuple[TableColumn, list[TableCell]]] = []
-    for scorer in board.scorers:
-        column, cells = _column(board, scorer)
-        if any(cell.span for cell in cells):
-            columns.append((column, cells))
-            average = AVERAGES[headline(leaderboard(board), scorer.name)]
-            kind = "all images" if scorer.of_sets else average
-            kinds.setdefault(kind, []).append(scorer.name)
-    place = {system.name: i for i, system in enumerate(board.systems)}
     names = []
     for row in rank(board):
-        link = f"#section-system-{place[row['system']]}"
+        link = f"#section-system-{board.place_of_system[row['system']]}"
         names.append(TableCell(row["system"], link=link))
-    head = [TableColumn("system", numeric=False), *(column for column, _ in columns)]
-    rows = zip(names, *(cells for _, cells in columns), strict=True)
-    notes = []
-    if kinds:
+    head = [TableColumn("system", numeric=False)]
+    cells_of_columns = [names]
+    shown = []
+    for scorer in board.scorers:
+        column = _column(board, scorer)
+        if column.has_value:
+            head.append(column.head)
+            cells_of_columns.append([*column.cells])
+            shown.append(scorer)
+    rows = zip(*cells_of_columns, strict=True)
+    return ResultTable.of(board.title, head, rows, _notes(board, shown))
+
+
+def _notes(board: Board, shown: Sequence[Scorer]) -> list[str]:
+    """Say which means are shown of which scorers, and how systems are told apart."""
+    if not shown:
+        return []
+    rows = rank(board)
+    kinds: dict[str, list[str]] = {}
+    for scorer in shown:
+        average = AVERAGES[headline(rows, scorer.name)]
+        kind = "all images" if scorer.of_sets else average
+        kinds.setdefault(kind, []).append(scorer.name)
+    if len(kinds) == 1:
+        about = next(iter(kinds))
+    else:
         about = "; ".join(f"{kind}: {', '.join(own)}" for kind, own in kinds.items())
-        if len(kinds) == 1:
-            about = next(iter(kinds))
-        # With a single scorer it goes without saying what orders the rows.
-        order = f"; the best by {head[1].heading} first" if len(board.scorers) > 1 else ""
-        notes.append(f"Means ({about}) with 95% intervals{order}.")
-    models = [row["system"] for row in rank(board) if not is_reference(row["system"])]
-    if kinds and len(models) > 2:
-        about = about_correction(board.correction, models)
-        notes.append(f"Told apart at 5% by paired differences: {about}.")
-    return ResultTable.of(board.title, head, rows, notes)
+    # With a single scorer it goes without saying what orders the rows.
+    order = f"; the best by {shown[0].name} first" if len(board.scorers) > 1 else ""
+    notes = [f"Means ({about}) with 95% intervals{order}."]
+    models = [row["system"] for row in rows if not is_reference(row["system"])]
+    if len(models) > 2:
+        correction = about_correction(board.correction, models)
+        notes.append(f"Told apart at 5% by paired differences: {correction}.")
+    return notes
 
 
-def _column(board: Board, scorer: Scorer) -> tuple[TableColumn, list[TableCell]]:
+def _column(board: Board, scorer: Scorer) -> Column:
     """Return the means of one scorer; n is in the heading where it is the same for all."""
     rows = rank(board)
-    place = {system.name: i for i, system in enumerate(board.systems)}
     average = headline(rows, scorer.name)
-    means = {row["system"]: row["scores"][scorer.name][average] for row in rows}
+    means = {}
+    values = {}
+    for row in rows:
+        cell = row["scores"][scorer.name][average]
+        means[row["system"]] = cell
+        if cell["mean"] is not None:
+            values[row["system"]] = cell["mean"]
+    sizes = {mean["n"] for mean in means.values()}
     tied = _ties(board, scorer)
     ranks = _rank_ranges(rows, scorer)
-    sizes = {mean["n"] for mean in means.values()}
     form = NumberForm.of(scorer.scale)
-    k = board.scorers.index(scorer)
+    number = board.scorers.index(scorer)
     cells = []
     for name, mean in means.items():
         # A figure of a set has no answers that are worse than others.
-        worst = f"#order=worst&scorer={k}&system={place[name]}"
-        link = "" if scorer.of_sets else worst
+        worst = f"#order=worst&scorer={number}&system={board.place_of_system[name]}"
         cell = TableCell.of(
             estimate_of(mean),
             form,
             tied=name in tied,
-            link=link,
+            link="" if scorer.of_sets else worst,
+            # One that is alone has no rank worth telling.
             rank=_rank_text(ranks[name]) if len(ranks) > 1 and name in ranks else "",
         )
         if len(sizes) > 1:
             cell = replace(cell, detail=f"{cell.detail}\nn={mean['n']:,}".strip())
+        # Without a value a cell is never the best of its column.
         cells.append(replace(cell, value=None) if is_reference(name) else cell)
     same = f", n={min(sizes):,}" if len(sizes) == 1 else ""
     spans = [cell.span for cell in cells if cell.span]
-    values = {}
-    for name, mean in means.items():
-        if mean["mean"] is not None:
-            values[name] = mean["mean"]
-    column = TableColumn(
+    head = TableColumn(
         scorer.name,
         scorer.direction,
         numeric=True,
         bars=BarAxis.of(spans, scorer.scale, _widest_tie(board, scorer, values)),
-        link=f"#section-scorer-{k}",
+        link=f"#section-scorer-{number}",
         detail=f"({scale_text(scorer.scale, scorer.direction)}){same}",
     )
-    return column, cells
+    return Column(head, cells)
 
 
 def _ties(board: Board, scorer: Scorer) -> set[str]:
@@ -177,9 +193,12 @@ def outcome_texts(board: Board) -> dict[str, str]:
     """
     counts = Counter[str]()
     for row in leaderboard(board):
-        counts.update({name: row[name] for name in COUNTS})
-    groups = outcome_groups(board).values()
-    members = sum(group.counts.total() for group in groups if group.outcome == OF_SETS)
+        for name in COUNTS:
+            counts[name] += row[name]
+    members = 0
+    for group in outcome_groups(board).values():
+        if group.outcome == OF_SETS:
+            members += group.counts.total()
     counts["not_applicable"] -= members
     texts = {"done": f"{counts['done']:,} of {counts['planned']:,} answers done"}
     for name in COUNTS:
@@ -209,7 +228,7 @@ def furthest_apart(board: Board, keys: Collection[str]) -> Apart | None:
 
     The ground truth and its controls count only where there are no two other systems.
     """
-    names = [system.name for system in board.systems]
+    names = board.system_names
     models = [i for i, name in enumerate(names) if not is_reference(name)]
     columns = np.array(models if len(models) > 1 else range(len(names)), dtype=int)
     shown = [query.key for query in board.queries if query.key in keys]
@@ -221,13 +240,13 @@ def furthest_apart(board: Board, keys: Collection[str]) -> Apart | None:
         highest = np.fmax.reduce(values, axis=1, initial=-np.inf)
         spread = highest - np.fmin.reduce(values, axis=1, initial=np.inf)
         if (spread > 0).any():
-            at = int(spread.argmax())
+            row = int(spread.argmax())
             form = NumberForm.of(scorer.scale)
             scores = {}
             for end in (np.nanargmax, np.nanargmin):
-                j = int(end(values[at]))
-                scores[names[columns[j]]] = form.number(float(values[at, j]))
-            return Apart(shown[at], scorer.name, scores)
+                column = int(end(values[row]))
+                scores[names[columns[column]]] = form.number(float(values[row, column]))
+            return Apart(shown[row], scorer.name, scores)
     return None
 
 

@@ -10,7 +10,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from plait.benchmarks.results.board import PENALTY, RAW, Board
 from plait.benchmarks.results.comparisons import about_correction, differences, p_text
@@ -67,7 +67,18 @@ ABOUT_SPENT = (
 _STRONGEST_SHARE = 40
 """Share of colour behind a share of 1 on the page, in percent."""
 _SPENT = {**MEASURES, "discarded": "images discarded"}
-Column = tuple[TableColumn, Sequence[TableCell]]
+
+
+class Column(NamedTuple):
+    """A heading and the cells below it."""
+
+    head: TableColumn
+    cells: Sequence[TableCell]
+
+    @property
+    def has_value(self) -> bool:
+        """Whether any cell holds a mean: only these have a span."""
+        return any(cell.span for cell in self.cells)
 
 
 def cell_of(cell: Cell, *, reference: bool = False, counted: bool = True) -> TableCell:
@@ -82,11 +93,17 @@ def cell_of(cell: Cell, *, reference: bool = False, counted: bool = True) -> Tab
 
 
 def _texts(heading: str, texts: Iterable[Any], *, numeric: bool | None = None) -> Column:
-    return TableColumn(heading, numeric=numeric), [TableCell(str(text)) for text in texts]
+    cells = [TableCell(str(text)) for text in texts]
+    return Column(TableColumn(heading, numeric=numeric), cells)
+
+
+def _column_of(rows: Sequence[LeaderboardRow], key: str) -> list[Any]:
+    """Return what rows hold under one key."""
+    return [row[key] for row in rows]
 
 
 def _systems(rows: Sequence[LeaderboardRow]) -> Column:
-    return _texts("system", (row["system"] for row in rows), numeric=False)
+    return _texts("system", _column_of(rows, "system"), numeric=False)
 
 
 def _mean_column(
@@ -110,18 +127,19 @@ def _mean_column(
     for mean, reference in zip(means, references, strict=True):
         cells.append(cell_of(mean, reference=reference, counted=len(sizes) > 1))
     detail = f"(n={min(sizes):,})" if len(sizes) == 1 else ""
-    return TableColumn(heading, scorer.direction, numeric=True, detail=detail), cells
+    head = TableColumn(heading, scorer.direction, numeric=True, detail=detail)
+    return Column(head, cells)
 
 
 def _table(title: str, columns: Iterable[Column], notes: Sequence[str] = ()) -> ResultTable:
     """Return a table of columns; those of means only where there is one."""
     heads = []
     cells_of_columns = []
-    for head, cells in columns:
-        # Only columns of means have a direction, and only a mean has a span.
-        if head.direction is None or any(cell.span for cell in cells):
-            heads.append(head)
-            cells_of_columns.append(cells)
+    for column in columns:
+        # Only columns of means have a direction.
+        if column.head.direction is None or column.has_value:
+            heads.append(column.head)
+            cells_of_columns.append(column.cells)
     return ResultTable.of(title, heads, zip(*cells_of_columns, strict=True), notes)
 
 
@@ -186,21 +204,20 @@ def _categories(
 
     No categories where a single one has values: they would be the average again.
     """
+    # All rows have the same parts, so that the first stands for all.
     names = rows[0]["scores"][scorer.name][of] if rows else ()
     columns = [_mean_column(name, scorer, rows, of, name) for name in names]
-    if of != "categories":
-        return columns
-    with_values = 0
-    for _, cells in columns:
-        with_values += any(cell.span for cell in cells)
-    return columns if with_values > 1 else []
+    with_values = sum(column.has_value for column in columns)
+    if of == "categories" and with_values < 2:
+        return []
+    return columns
 
 
 def _count_columns(rows: Sequence[Mapping[str, Any]]) -> list[Column]:
     """Return a column for each outcome that there is, and for those that all ask about."""
     columns = []
     for name, heading in HEADINGS.items():
-        counts = [row[name] for row in rows]
+        counts = _column_of(rows, name)
         if name in ("planned", "done") or any(counts):
             columns.append(_texts(heading, counts))
     return columns
@@ -215,8 +232,11 @@ def ranking_table(board: Board, scorer: Scorer) -> ResultTable:
     rows = rank(board, scorer)
     average = headline(rows, scorer.name)
     place = placing(rows, scorer)
-    places = [math.inf if is_reference(row["system"]) else place(row) for row in rows]
-    ranks = [_rank_of(place, places) for place in places]
+    places = []
+    for row in rows:
+        # What is no competitor has no rank, whatever its average.
+        places.append(math.inf if is_reference(row["system"]) else place(row))
+    ranks = [_rank_of(own, places) for own in places]
     columns = [_texts("#", ranks, numeric=True), _systems(rows)]
     columns += _categories(scorer, rows)
     columns.append(_mean_column(AVERAGES[average], scorer, rows, average))
@@ -273,7 +293,8 @@ def criteria_tables(board: Board, scorer: Scorer) -> Iterator[ResultTable]:
         lines = []
         for name in _names_in_order(board, scorer, systems):
             shown = systems[name]
-            lines.append([name, *(shown.get(criterion, "-") for criterion in criteria)])
+            shares_in_order = [shown.get(criterion, "-") for criterion in criteria]
+            lines.append([name, *shares_in_order])
         yield ResultTable.of(f"{category}, by criterion", ["system", *criteria], lines)
 
 
@@ -288,8 +309,7 @@ def _criteria_in_order(systems: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 def _names_in_order(board: Board, scorer: Scorer, among: Container[str]) -> list[str]:
     """Return systems in the order of the leaderboard by a scorer."""
-    names = [row["system"] for row in rank(board, scorer)]
-    return [name for name in names if name in among]
+    return [name for name in _column_of(rank(board, scorer), "system") if name in among]
 
 
 def _criterion_mean_tables(board: Board, scorer: Scorer) -> Iterator[ResultTable]:
@@ -333,7 +353,7 @@ def variance_table(board: Board, scorer: str) -> ResultTable | None:
 def pairs_table(board: Board, scorer: str) -> ResultTable | None:
     """Return the paired differences of one scorer; None for a single system."""
     lines = []
-    names = [system.name for system in board.systems]
+    names = board.system_names
     # With two systems there is one pair, and nothing to correct for.
     corrected = board.correction != "none" and len(names) > 2
     for pair in differences(board):
@@ -378,8 +398,11 @@ def controls_table(board: Board) -> ResultTable | None:
 def counts_table(board: Board) -> ResultTable:
     """Return every system's answers by outcome."""
     rows = rank(board)
-    columns = [_systems(rows), _texts("weights", (r["weights"] or "none" for r in rows))]
-    columns += [_texts("queries", (r["n"] for r in rows)), *_count_columns(rows)]
+    # An endpoint's are unknown, and a control has none.
+    weights = [kind or "none" for kind in _column_of(rows, "weights")]
+    columns = [_systems(rows), _texts("weights", weights)]
+    columns.append(_texts("queries", _column_of(rows, "n")))
+    columns += _count_columns(rows)
     return _table("Outcomes", columns)
 
 
@@ -387,7 +410,10 @@ def settings_table(stages: Sequence[StageSpec]) -> ResultTable:
     """Return what each stage is and how it is set."""
     lines = []
     for stage in stages:
-        texts = [f"{k} {v}" for k, v in stage.settings.items() if v not in (None, "")]
+        texts = []
+        for name, value in stage.settings.items():
+            if value not in (None, ""):
+                texts.append(f"{name} {value}")
         if stage.seeded:
             texts.append("seeded by the run's seed and the query")
         kind = stage.kind.value
@@ -403,11 +429,10 @@ def outcomes_table(board: Board) -> ResultTable:
     # Links of the page name a group by its number before sorting, as its filters do.
     numbered = [*enumerate(outcome_groups(board).values())]
     numbered.sort(key=lambda pair: -pair[1].counts.total())
-    place = {system.name: i for i, system in enumerate(board.systems)}
     affected = Counter[str]()
     for _, group in numbered:
         affected.update(group.counts)
-    shown = [name for name in place if affected[name]]
+    shown = [name for name in board.system_names if affected[name]]
     lines = []
     for number, group in numbered:
         if not group.counts:
@@ -421,7 +446,7 @@ def outcomes_table(board: Board) -> ResultTable:
         ]
         for name in shown:
             count = group.counts[name]
-            to = f"{link}&system={place[name]}"
+            to = f"{link}&system={board.place_of_system[name]}"
             line.append(TableCell(f"{count:,}" if count else "", link=to))
         lines.append(line)
     head: list[str | TableColumn] = ["of", "outcome", "reason"]
@@ -433,15 +458,14 @@ def outcomes_table(board: Board) -> ResultTable:
 def spent_table(board: Board) -> ResultTable:
     """Return what the answers of each system took, and the judgements of each scorer."""
     spent = _amounts_by_name(board)
-    taken = set[str]()
-    for own in spent.values():
-        taken |= {measure for measure, amount in own.items() if amount}
-    measures = [measure for measure in _SPENT if measure in taken]
+    measures = []
+    for measure in _SPENT:
+        if any(own.get(measure) for own in spent.values()):
+            measures.append(measure)
     # Systems in the order of the leaderboard, then scorers; "" is all of them.
-    names = dict.fromkeys(row["system"] for row in rank(board))
-    names |= dict.fromkeys(board.values)
+    names = dict.fromkeys([*_column_of(rank(board), "system"), *board.values, ""])
     lines = []
-    for name in [*names, ""]:
+    for name in names:
         amounts = [AMOUNT.total(spent[name].get(measure)) for measure in measures]
         lines.append([name or "all, each record once", *amounts])
     head = ["answers or judgements of", *(_SPENT[measure] for measure in measures)]
@@ -480,9 +504,9 @@ def legend(board: Board) -> str:
     """
     methods = _interval_methods(board)
     by = f" ({', '.join(sorted(methods))})" if methods else ""
-    weights = ", ".join(f"{name} {n:,}" for name, n in board.categories.items())
     fixed = ""
-    if weights:
+    if board.categories:
+        weights = ", ".join(f"{name} {n:,}" for name, n in board.categories.items())
         fixed = (
             f"Fixed weights: category means weighted by {weights}, over the categories "
             "that a scorer applies to. "
