@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, zip_longest
+from itertools import chain, islice, zip_longest
 
 import numpy as np
 from PIL import Image as Pillow
@@ -134,17 +134,18 @@ class FirstAnswers:
         images = {}
         outcomes = {}
         texts = {}
-        for e in board.reading(keys):
-            if e.repeat != 0:
+        for evaluation in board.reading(keys):
+            if evaluation.repeat != 0:
                 continue
-            place = key_of(e.sample), e.system
-            drawn = e.document.value.images if isinstance(e.document, Result) else ()
+            query = evaluation.sample
+            document = evaluation.document
+            place = key_of(query), evaluation.system
+            drawn = document.value.images if isinstance(document, Result) else ()
             images[place] = drawn[:_IMAGES]
-            outcomes[place], _, _ = outcome_of(e.document)
-            if isinstance(e.sample, Query):
-                question = e.sample.question
-                parts = [part.text for part in question if isinstance(part, Text)]
-                texts[e.sample.id] = " ".join(parts)
+            outcomes[place] = outcome_of(document).name
+            if isinstance(query, Query):
+                parts = [part.text for part in query.question if isinstance(part, Text)]
+                texts[query.id] = " ".join(parts)
         return cls(texts, images, outcomes)
 
 
@@ -163,35 +164,43 @@ def sheet_of_systems(
     values = np.full((len(board.keys), len(systems)), np.nan)
     form = NumberForm()
     if scorer is not None:
-        names = [system.name for system in board.systems]
-        places = [names.index(name) for name in systems]
+        places = [board.place_of_system[name] for name in systems]
         values = board.values[scorer.name][:, places]
         form = NumberForm.of(scorer.scale)
-    own = dict(zip(board.keys, values, strict=True))
-    category = {query.key: query.category for query in board.queries}
+    values_of = dict(zip(board.keys, values, strict=True))
     if isinstance(queries, int):
         with_images = queries_with_images(board, systems)
-        candidates = [query.key for query in board.queries if query.key in with_images]
-        # Where nothing is scored all spreads are 0, and queries stay in their order.
-        order = {key: np.nan_to_num(own[key]) for key in candidates}
-        chosen = [*furthest_apart(board, order, queries)]
+        candidates = {}
+        for query in board.queries:
+            if query.key in with_images:
+                # Where nothing is scored all spreads are 0, and queries stay in order.
+                candidates[query.key] = np.nan_to_num(values_of[query.key])
+        chosen = [*furthest_apart(board, candidates, queries)]
     else:
         chosen = [*queries]
     answers = FirstAnswers.of(board, chosen)
 
     def cell(key: str, name: str, value: float) -> SheetCell:
-        score = "" if scorer is None or np.isnan(value) else form.number(value)
+        # Without a scorer all values are NaN.
+        score = "" if np.isnan(value) else form.number(value)
         outcome = answers.outcomes.get((key, name), "")
         missing = "no image" if outcome == "done" else outcome
         return SheetCell(score, answers.images.get((key, name), ()), missing)
 
+    category_of = _categories_of(board)
     shown = []
     for key in chosen:
-        pairs = zip(systems, map(float, own[key]), strict=True)
-        row = [cell(key, name, value) for name, value in pairs]
+        row = []
+        for name, value in zip(systems, values_of[key].tolist(), strict=True):
+            row.append(cell(key, name, value))
         text = answers.texts.get(key, "")
-        shown.append(SheetQuery(key, category[key], text, {"": row}))
+        shown.append(SheetQuery(key, category_of[key], text, {"": row}))
     return ContactSheet(scorer.name if scorer else "", systems, shown, board.rounds)
+
+
+def _categories_of(board: Board) -> dict[str, str]:
+    """Return the category of each query that has an evaluation."""
+    return {query.key: query.category for query in board.queries}
 
 
 def queries_with_images(board: Board, systems: Sequence[str]) -> set[str]:
@@ -204,13 +213,16 @@ def furthest_apart(
     board: Board, values: Mapping[str, Floats], most: int = QUERIES
 ) -> dict[str, str]:
     """Return at most so many of the queries, with the category of each, by category."""
-    groups: dict[str, list[str]] = {name: [] for name in board.category_names}
-    category = {q.key: q.category for q in board.queries}
+    groups: dict[str, list[str]] = {}
+    for name in board.category_names:
+        groups[name] = []
+    category_of = _categories_of(board)
     for key in sorted(values, key=lambda key: -np.ptp(values[key])):
-        groups[category[key]].append(key)
-    # Categories take turns, so that each has as many as the others while it has any.
+        groups[category_of[key]].append(key)
+    # Categories take turns, so that each has as many as the others while it has any; one
+    # that has no more gives None.
     turns = chain.from_iterable(zip_longest(*groups.values()))
-    chosen = set([key for key in turns if key][:most])
+    chosen = {*islice(filter(None, turns), most)}
     categories = {}
     for name, own in groups.items():
         for key in own:
