@@ -75,7 +75,8 @@ def compare_systems(
     pairs = [*combinations(names, 2)]
     alone = []
     for a, b in pairs:
-        alone.append(paired_p_value(paired_differences(columns[a], columns[b]), ends))
+        differences_of_pair = paired_differences(columns[a], columns[b])
+        alone.append(paired_p_value(differences_of_pair, ends))
     adjusted = _correct_by_family(pairs, alone, correction)
     found = []
     for (a, b), p, own in zip(pairs, alone, adjusted, strict=True):
@@ -96,27 +97,32 @@ def _correct_by_family(
     alone: Sequence[float | None],
     correction: Correction,
 ) -> list[float | None]:
-    of_reference = [any(map(is_reference, pair)) for pair in pairs]
+    """Return the p-values of pairs corrected, those with a reference by themselves."""
+    of_models = []
+    of_references = []
+    for place, pair in enumerate(pairs):
+        family = of_references if any(map(is_reference, pair)) else of_models
+        family.append(place)
     adjusted: list[float | None] = [None] * len(pairs)
-    for family in (False, True):
-        places = [i for i, own in enumerate(of_reference) if own == family]
-        corrected = correct([alone[i] for i in places], correction)
-        for i, p in zip(places, corrected, strict=True):
-            adjusted[i] = p
+    for places in (of_models, of_references):
+        corrected = correct([alone[place] for place in places], correction)
+        for place, p in zip(places, corrected, strict=True):
+            adjusted[place] = p
     return adjusted
 
 
 @lru_cache(maxsize=2)
 def comparisons(board: Board) -> Mapping[str, Sequence[Comparison]]:
     """Return all pairs of a board by scorer; none of scorers of sets of images."""
-    names = [system.name for system in board.systems]
-    return {
-        scorer.name: compare_systems(
-            scorer, names, board.values[scorer.name], board.correction
+    by_scorer = {}
+    for scorer in board.scorers:
+        if scorer.of_sets:
+            continue
+        values = board.values[scorer.name]
+        by_scorer[scorer.name] = compare_systems(
+            scorer, board.system_names, values, board.correction
         )
-        for scorer in board.scorers
-        if not scorer.of_sets
-    }
+    return by_scorer
 
 
 @lru_cache(maxsize=2)

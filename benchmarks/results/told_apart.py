@@ -7,13 +7,13 @@ for one in told_apart(board):
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 from typing import NamedTuple
 
 from plait.benchmarks.results.board import Board
-from plait.benchmarks.results.comparisons import better_pairs, comparisons
+from plait.benchmarks.results.comparisons import Comparison, better_pairs, comparisons
 from plait.benchmarks.results.leaderboard import leaderboard, placing
 from plait.benchmarks.tasks.controls import is_reference
 from plait.scorers.base import Scorer
@@ -22,6 +22,10 @@ from plait.scorers.statistics.multiple import CORRECTIONS, Correction
 _ALL_PAIRS = 3
 """Systems of which every pair is told; of more, only what is shown of the best one."""
 _MOST_NAMES = 4
+
+
+Pair = tuple[str, str]
+"""Two systems, the better one first."""
 
 
 class Better(NamedTuple):
@@ -102,19 +106,32 @@ def told_apart(board: Board) -> list[ToldApart]:
             continue
         compared = comparisons(board)[scorer.name]
         better = better_pairs(compared)
-        of_models = [c for c in compared if not any(map(is_reference, (c.a, c.b)))]
-        whole = len(systems) <= _ALL_PAIRS
+        if len(systems) <= _ALL_PAIRS:
+            winners = systems
+            alike = _alike(systems, better)
+        else:
+            winners = systems[:1]
+            alike = _like_best(systems, better)
         told = ToldApart(
             scorer=scorer.name,
             number=number,
             systems=systems,
-            better=_groups_of_better(systems if whole else systems[:1], systems, better),
-            alike=_alike(systems, better) if whole else _like_best(systems, better),
-            pairs=sum(one.p is not None for one in of_models),
+            better=_groups_of_better(winners, systems, better),
+            alike=alike,
+            pairs=_count_pairs(compared),
             correction=board.correction,
         )
         found.append(told)
     return found
+
+
+def _count_pairs(compared: Iterable[Comparison]) -> int:
+    """Return how many pairs share a correction: those with a p-value and no reference."""
+    count = 0
+    for one in compared:
+        has_reference = is_reference(one.a) or is_reference(one.b)
+        count += one.p is not None and not has_reference
+    return count
 
 
 def by_text(told: Iterable[ToldApart]) -> dict[str, list[ToldApart]]:
@@ -129,13 +146,15 @@ def _systems_in_order(board: Board, scorer: Scorer) -> list[str]:
     """Return the systems with a mean by a scorer, the best first, without references."""
     rows = leaderboard(board)
     place = placing(rows, scorer)
-    models = [row for row in rows if not is_reference(row["system"])]
-    scored = [row for row in models if place(row) < math.inf]
-    return [row["system"] for row in sorted(scored, key=place)]
+    names = []
+    for row in sorted(rows, key=place):
+        if place(row) < math.inf and not is_reference(row["system"]):
+            names.append(row["system"])
+    return names
 
 
 def _groups_of_better(
-    winners: Iterable[str], systems: Sequence[str], better: Collection[tuple[str, str]]
+    winners: Iterable[str], systems: Sequence[str], better: Collection[Pair]
 ) -> list[Better]:
     """Return the winners that are better than the same systems together."""
     groups: dict[tuple[str, ...], list[str]] = {}
@@ -146,34 +165,31 @@ def _groups_of_better(
     return [Better(tuple(names), others) for others, names in groups.items()]
 
 
-def _alike(
-    systems: Sequence[str], better: Collection[tuple[str, str]]
-) -> list[tuple[str, ...]]:
+def _alike(systems: Sequence[str], better: Collection[Pair]) -> list[tuple[str, ...]]:
     """Return the largest groups of which no two systems can be told apart."""
     groups: list[tuple[str, ...]] = []
+    # The largest come first, so that a part of one of them is seen to be one.
     for size in range(len(systems), 1, -1):
         for group in combinations(systems, size):
-            pairs = {*combinations(group, 2), *combinations(reversed(group), 2)}
             within = any(set(group) <= set(larger) for larger in groups)
-            if not within and not pairs.intersection(better):
+            # The better one may come second: the order is by means over all queries of a
+            # system, a comparison over those that both have a score of.
+            pairs = {*combinations(group, 2), *combinations(reversed(group), 2)}
+            if not within and pairs.isdisjoint(better):
                 groups.append(group)
     return groups
 
 
-def _like_best(
-    systems: Sequence[str], better: Collection[tuple[str, str]]
-) -> list[tuple[str, ...]]:
+def _like_best(systems: Sequence[str], better: Collection[Pair]) -> list[tuple[str, ...]]:
     """Return the best system and those that it is not shown to be better than."""
     best, *others = systems
     tied = [name for name in others if (best, name) not in better]
     return [(best, *tied)] if tied else []
 
 
-def _pairs_of(better: Iterable[Better]) -> Iterable[tuple[str, str]]:
-    for systems, others in better:
-        for name in systems:
-            for other in others:
-                yield name, other
+def _pairs_of(better: Iterable[Better]) -> Iterator[Pair]:
+    for one in better:
+        yield from product(one.systems, one.others)
 
 
 def _join_names(names: Sequence[str]) -> str:
