@@ -54,8 +54,7 @@ def missing_values(board: Board) -> Iterator[MissingValue]:
 
 def failures_csv(board: Board) -> str:
     """Return every missing value of a board: the content of `failures.csv`."""
-    systems = [system.name for system in board.systems]
-    return missing_values_csv(missing_values(board), systems, board.mark)
+    return missing_values_csv(missing_values(board), board.system_names, board.mark)
 
 
 def missing_values_csv(
@@ -64,12 +63,15 @@ def missing_values_csv(
     """Return one line per missing value, ordered by system, each with the same `mark`."""
     place = {system: i for i, system in enumerate(systems)}
 
-    def rows() -> Iterator[tuple[Any, ...]]:
-        for value in sorted(missing, key=lambda value: (place[value.system], *value[1:])):
-            on_one_line = " ".join(value.reason.split())
-            yield *value._replace(reason=on_one_line), *mark.values()
+    def position(value: MissingValue) -> tuple[Any, ...]:
+        _, *others = value
+        return place[value.system], *others
 
-    return csv_text((*MissingValue._fields, *mark), rows())
+    rows = []
+    for value in sorted(missing, key=position):
+        on_one_line = " ".join(value.reason.split())
+        rows.append([*value._replace(reason=on_one_line), *mark.values()])
+    return csv_text((*MissingValue._fields, *mark), rows)
 
 
 class OutcomeGroup(NamedTuple):
@@ -84,13 +86,20 @@ class OutcomeGroup(NamedTuple):
     """By system."""
 
 
-Shape = tuple[str, str, str, str]
-"""Scorer, outcome, fault, and the form of the reason."""
+class Shape(NamedTuple):
+    """What reasons of the same form have in common."""
+
+    scorer: str
+    """Empty for answers."""
+    outcome: str
+    fault: str
+    form: str
+    """The reason without quoted names and numbers."""
 
 
 def shape_of(scorer: str, outcome: str, fault: str, reason: str) -> Shape:
     """Return what reasons that differ only in quoted names and numbers have in common."""
-    return scorer, outcome, fault, _PARTICULARS.sub("#", reason)
+    return Shape(scorer, outcome, fault, _PARTICULARS.sub("#", reason))
 
 
 def outcome_groups(board: Board) -> dict[Shape, OutcomeGroup]:
@@ -98,6 +107,7 @@ def outcome_groups(board: Board) -> dict[Shape, OutcomeGroup]:
     groups: dict[Shape, OutcomeGroup] = {}
     sets = {scorer.name for scorer in board.scorers if scorer.of_sets}
     about = ["system", "scorer", "outcome", "fault", "reason"]
+    # What is not applicable has no value either, though nothing is missing there.
     lost = board.is_counted & ~board.column["outcome"].is_(*VALUED[:2])
     for system, scorer, name, fault, reason, n in board.group(lost, about):
         outcome = OutcomeName(name).of_scores if scorer else name
@@ -121,33 +131,32 @@ def count_reasons(
     Reasons that differ only in quoted names and numbers are counted together, under the
     first of them; `alike` is their number.
     """
-    shapes: dict[str, dict[Shape, list[str]]]
-    shapes = {system: defaultdict(list) for system in systems}
+    reasons: dict[str, dict[Shape, list[str]]] = {}
+    for system in systems:
+        reasons[system] = defaultdict(list)
     for value in missing:
+        # Under no scorer: the same reason of several scorers is one.
         shape = shape_of("", value.outcome, value.fault, value.reason)
-        shapes[value.system][shape].append(value.reason)
-    return {system: _rank(own) for system, own in shapes.items()}
+        reasons[value.system][shape].append(value.reason)
+    return {system: _rank(by_shape) for system, by_shape in reasons.items()}
 
 
 def _rank(shapes: Mapping[Shape, Sequence[str]]) -> list[dict[str, Any]]:
     """Return the most frequent shapes of reasons, and all others as one."""
     ranked: list[dict[str, Any]] = []
-    for (_, outcome, fault, _), alike in shapes.items():
-        kind = {"outcome": outcome, "fault": fault, "reason": min(alike)}
-        ranked.append(kind | {"count": len(alike), "alike": len(set(alike))})
+    for shape, reasons in shapes.items():
+        # The first in sorted order stands for all, whatever was read first.
+        kind = {"outcome": shape.outcome, "fault": shape.fault, "reason": min(reasons)}
+        ranked.append(kind | {"count": len(reasons), "alike": len(set(reasons))})
     ranked.sort(key=lambda kind: (-kind["count"], kind["outcome"], kind["reason"]))
     others = ranked[MOST:]
     if not others:
         return ranked
-    rest = {
-        "outcome": "",
-        "fault": "",
-        "reason": "other reasons",
-        "count": sum(kind["count"] for kind in others),
-        "alike": sum(kind["alike"] for kind in others),
-        "kinds": len(others),
-    }
-    return [*ranked[:MOST], rest]
+    rest = {"outcome": "", "fault": "", "reason": "other reasons", "count": 0, "alike": 0}
+    for kind in others:
+        rest["count"] += kind["count"]
+        rest["alike"] += kind["alike"]
+    return [*ranked[:MOST], rest | {"kinds": len(others)}]
 
 
 def reasons_table(
@@ -166,15 +175,18 @@ def most_frequent(
 ) -> ResultTable:
     """Return the reasons that a terminal shows; `file` names every missing value."""
     ranked: list[tuple[str, Mapping[str, Any]]] = []
-    for name, own in reasons:
-        ranked += [(name, reason) for reason in own]
+    for name, of_system in reasons:
+        for reason in of_system:
+            ranked.append((name, reason))
     # What stands for several kinds comes last, however frequent all of them are.
     ranked.sort(key=lambda pair: ("kinds" in pair[1], -pair[1]["count"], pair[0]))
-    kinds = sum(reason.get("kinds", 1) for _, reason in ranked[_IN_TERMINAL:])
+    kinds = 0
+    for _, reason in ranked[_IN_TERMINAL:]:
+        kinds += reason.get("kinds", 1)
     more = ""
     if kinds:
         more = f"and {kinds:,} more {'kind' if kinds == 1 else 'kinds'}; "
-    shown = ((name, [reason]) for name, reason in ranked[:_IN_TERMINAL])
+    shown = [(name, [reason]) for name, reason in ranked[:_IN_TERMINAL]]
     return reasons_table(who, shown, [f"{more}each one is listed in {file}"])
 
 
