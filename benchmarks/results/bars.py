@@ -80,5 +80,9 @@ class BarAxis:
     def places(self, span: Span) -> list[float]:
         """Return where an interval and its value are, in percent of the axis."""
         width = self.high - self.low
-        places = [100 * (x - self.low) / width if width else 50.0 for x in span]
-        return [round(place, 1) for place in places]
+        places = []
+        for value in span:
+            # An axis without width is a single point, which stands in the middle.
+            place = 100 * (value - self.low) / width if width else 50.0
+            places.append(round(place, 1))
+        return places

@@ -32,8 +32,6 @@ MEASURES: Mapping[str, str] = {
 """What is measured, with its heading. Seconds are those that stages were busy."""
 Amounts = Mapping[str, float]
 """By the names of `MEASURES`, and replies that were `CUT`; without what is not known."""
-
-
 _TOLD = ("input_tokens", "output_tokens", "joules", "cost", CUT)
 """What the usage of a record may tell."""
 
@@ -71,8 +69,8 @@ def amounts_of(spec: StageSpec, records: pa.Table) -> dict[str, pa.Array]:
 
     A column for each of `MEASURES` and of `CUT`, null where a record does not tell.
     """
-    usage = records.column("usage").combine_chunks().dictionary_encode()
     # Records of one stage often use the same: each text is read once.
+    usage = records.column("usage").combine_chunks().dictionary_encode()
     told = [json.loads(text) for text in usage.dictionary.to_pylist()]
     columns = {}
     for name in _TOLD:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _NAMES = ("ink", "muted", "line", "accent", "surface", "failed", "skipped", "unscored")
 _COLOURS = {name: f"#f0000{i}" for i, name in enumerate(_NAMES)}
+# No drawing has these by chance, so that each can be found and replaced in the SVG.
 INK, MUTED, LINE, ACCENT, SURFACE, FAILED, SKIPPED, UNSCORED = _COLOURS.values()
 """Colours to draw with; each stands for one of the page, which differs by its theme."""
 _STYLE = Path(__file__).parent / "report" / "template" / "figures.mplstyle"

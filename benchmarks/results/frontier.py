@@ -17,7 +17,10 @@ def frontier(
     ones those with the best score alone.
     """
     sign = 1 if better == "higher" else -1
-    places = {n: (costs[n], sign * scores[n]) for n in costs if n in scores}
+    places = {}
+    for name, cost in costs.items():
+        if name in scores:
+            places[name] = cost, sign * scores[name]
 
     def order(name: str) -> tuple[float, float, str]:
         cost, score = places[name]
@@ -25,6 +28,7 @@ def frontier(
 
     found: list[str] = []
     best = -math.inf
+    # From the cheapest on, whatever raises the best score so far is beaten by none.
     for name in sorted(places, key=order):
         _, score = places[name]
         is_equal = bool(found) and places[name] == places[found[-1]]

@@ -113,8 +113,10 @@ def _as_csv(board: Board) -> str:
         about = {"system": row["system"], "weights": row["weights"] or ""}
         about |= board.mark_of(row["system"])
         if not row["scores"]:
-            counts = {name: row[name] for name in ("n", *COUNTS)}
-            lines.append(about | counts)
+            line = dict(about)
+            for name in ("n", *COUNTS):
+                line[name] = row[name]
+            lines.append(line)
         for scorer, scores in row["scores"].items():
             about |= {"scorer": scorer, "direction": scores["direction"]}
             for part, group, cell in parts_of(scores):
@@ -124,9 +126,12 @@ def _as_csv(board: Board) -> str:
                 lines.append(line)
     rows = []
     for line in lines:
-        # What is None has no value, which CSV says by an empty cell.
-        values = [line.get(name) for name in head]
-        rows.append(["" if value is None else value for value in values])
+        row = []
+        for name in head:
+            value = line.get(name)
+            # What is None has no value, which CSV says by an empty cell.
+            row.append("" if value is None else value)
+        rows.append(row)
     return csv_text(head, rows)
 
 

@@ -97,12 +97,17 @@ class SystemComparison(Mapping[str, PairedMeans]):
         UsageError for names that it does not have, and for a scorer of sets of images,
         which has no score of a single query.
         """
-        names = [system.name for system in board.systems]
+        place = board.place_of_system
         for name in (first, second):
-            if name not in names:
-                raise unknown("system", name, names)
-        single = {s.name: s for s in board.scorers if not s.of_sets}
-        of_sets = {s.name for s in board.scorers if s.of_sets}
+            if name not in place:
+                raise unknown("system", name, place)
+        single = {}
+        of_sets = set()
+        for scorer in board.scorers:
+            if scorer.of_sets:
+                of_sets.add(scorer.name)
+            else:
+                single[scorer.name] = scorer
         for name in scorers or ():
             if name in of_sets:
                 raise UsageError(
@@ -111,12 +116,14 @@ class SystemComparison(Mapping[str, PairedMeans]):
             if name not in single:
                 raise unknown("scorer", name, single)
         means = {}
+        directions = {}
         for name in scorers or single:
-            columns = board.values[name].T
-            one = columns[names.index(first)]
-            other = columns[names.index(second)]
-            means[name] = PairedMeans.of(one, other, single[name].scale)
-        return cls(first, second, means, {name: single[name].direction for name in means})
+            values = board.values[name]
+            of_first = values[:, place[first]]
+            of_second = values[:, place[second]]
+            means[name] = PairedMeans.of(of_first, of_second, single[name].scale)
+            directions[name] = single[name].direction
+        return cls(first, second, means, directions)
 
     def __getitem__(self, scorer: str) -> PairedMeans:
         if scorer not in self.means:
@@ -133,9 +140,9 @@ class SystemComparison(Mapping[str, PairedMeans]):
     def table(self) -> ResultTable:
         """One row per scorer."""
         numbers = ("difference", "95% interval", "better on", "equal", "worse on", "n")
-        columns = [
-            TableColumn(name, numeric=True) for name in (self.first, self.second, *numbers)
-        ]
+        columns = []
+        for name in (self.first, self.second, *numbers):
+            columns.append(TableColumn(name, numeric=True))
         notes = [
             f"Of the queries that both have a score of. Difference: {self.first} minus "
             f"{self.second}. Better, worse: queries on which {self.first} is."
@@ -150,17 +157,21 @@ class SystemComparison(Mapping[str, PairedMeans]):
     def _row(self, scorer: str, means: PairedMeans) -> list[str]:
         form = NumberForm.of(means.scale)
         signed = NumberForm.of(means.scale, signed=True)
+        # Where less is better, the first is better on the queries on which it is lower.
         counts = [means.higher, means.equal, means.lower]
         if self.directions[scorer] == "lower":
             counts.reverse()
-        return [
+        counts.append(means.difference.n)
+        row = [
             f"{scorer} ({means.scale})",
             form.number(means.first.value),
             form.number(means.second.value),
             signed.number(means.difference.value),
             signed.interval(means.difference.ci95) or "-",
-            *(f"{count:,}" for count in (*counts, means.difference.n)),
         ]
+        for count in counts:
+            row.append(f"{count:,}")
+        return row
 
     def __repr__(self) -> str:
         return f"SystemComparison({self.first!r}, {self.second!r}: {', '.join(self)})"

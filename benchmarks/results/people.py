@@ -98,7 +98,8 @@ def agreement_of(
         is_asked_alike = (own.judge, own.manner) == (scorer.name, scorer.manner)
         if is_asked_alike and own.stage in stages:
             yield from own.figures
-    is_published = {stage.weights for stage in scorer.stages} == {"pretrained"}
+    weights = {stage.weights for stage in scorer.stages}
+    is_published = weights == {"pretrained"}
     if is_published and not getattr(scorer, "own_wording", False):
         yield from figures_of_metric(scorer.name)
 
@@ -106,8 +107,11 @@ def agreement_of(
 def figures_of_metric(scorer: str) -> list[Agreement]:
     """Return the published figures of the metric that plait calls `scorer`."""
     judges = _table()["judges"]
-    every = published_figures(_table()["splits"])
-    return [f for f in every if scorer in judges[f.name].get("scorers", ())]
+    figures = []
+    for figure in published_figures(_table()["splits"]):
+        if scorer in judges[figure.name].get("scorers", ()):
+            figures.append(figure)
+    return figures
 
 
 class PublishedRow(NamedTuple):
@@ -125,7 +129,10 @@ def published_rows() -> list[PublishedRow]:
     table = _table()
     rows = []
     for name, own in table["judges"].items():
-        shares = [f"{own[split]:.1f}% {split}" for split in table["splits"] if split in own]
+        shares = []
+        for split in table["splits"]:
+            if split in own:
+                shares.append(f"{own[split]:.1f}% {split}")
         scorers = tuple(own.get("scorers", ()))
         rows.append(PublishedRow(name, scorers, ", ".join(shares), table["source"]))
     for name, own in table["other"].items():

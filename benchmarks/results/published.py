@@ -129,8 +129,10 @@ def _comparison(
     figure: PublishedFigure,
     row: Mapping[str, Any],
 ) -> PublishedComparison:
+    """Return what a run says of one figure of a system; `row` is the leaderboard's."""
     table = protocol.scorers[figure.scorer]
-    scorer = next((s for s in board.scorers if s.name == figure.scorer), None)
+    by_name = {scorer.name: scorer for scorer in board.scorers}
+    scorer = by_name.get(figure.scorer)
     differs = [*board.pinned.differences(protocol)] if board.pinned else []
     differs += differences_of_system(protocol, system)
     if scorer is not None:
@@ -175,16 +177,18 @@ def _bar(
     named: str,
 ) -> str:
     """Say why nothing is claimed of a system; empty where something may be."""
-    stages = (*system.stages, *(scorer.stages if scorer else ()))
-    others = {s.weights for s in stages if s.weights in _OTHER_WEIGHTS}
+    stages = [*system.stages]
+    if scorer is not None:
+        stages += scorer.stages
+    others = {str(stage.weights) for stage in stages if stage.weights in _OTHER_WEIGHTS}
     if others:
-        return f"{' and '.join(sorted(map(str, others)))} weights"
+        return f"{' and '.join(sorted(others))} weights"
     if board.pinned is not None and board.pinned.task != protocol.data.task:
         return f"data {board.pinned.task}, not {protocol.data.task}"
     if barred := protocol.scorers[named].barred:
         return barred
     if scorer is None:
-        there = ", ".join(s.name for s in board.scorers) or "nothing"
+        there = ", ".join(board.scorer_names) or "nothing"
         return f"judged by {there}, not by {named}"
     return ""
 
@@ -204,24 +208,24 @@ def published_table(comparisons: Sequence[PublishedComparison]) -> ResultTable |
     if not comparisons:
         return None
     several = len({one.scorer for one in comparisons}) > 1
-    head = ["system", *(["scorer"] if several else [])]
-    columns: list[str | TableColumn] = [*head]
-    columns += [TableColumn(name, numeric=True) for name in ("published", "here")]
-    columns.append("repeated?")
+    head: list[str | TableColumn] = ["system"]
+    if several:
+        head.append("scorer")
+    head += [TableColumn("published", numeric=True), TableColumn("here", numeric=True)]
+    head.append("repeated?")
     rows: list[list[str | TableCell]] = []
     for one in comparisons:
         form = NumberForm.of(one.scale)
         row: list[str | TableCell] = [one.system]
-        row += [one.scorer] if several else []
-        counted = one.here.value is not None
-        row += [form.number(one.published)]
-        row += [TableCell.of(one.here, form, counted=counted)]
-        rows.append([*row, one.text])
+        if several:
+            row.append(one.scorer)
+        here = TableCell.of(one.here, form, counted=one.here.value is not None)
+        rows.append([*row, form.number(one.published), here, one.text])
     first = comparisons[0]
     by = "" if several else f", by {first.scorer} ({first.scale})"
     title = f"Published figures of {first.protocol}{by}"
     notes = [RULE, *_difference_notes(comparisons), *_source_notes(comparisons)]
-    return ResultTable.of(title, columns, rows, notes)
+    return ResultTable.of(title, head, rows, notes)
 
 
 def _difference_notes(comparisons: Sequence[PublishedComparison]) -> Iterator[str]:

@@ -38,7 +38,7 @@ class RepeatSpread:
 def values_by_repeat(board: Board, scorer: str) -> Floats:
     """Return (repeats, queries, systems) scores, NaN where there is none."""
     row = board.column["query"].recode(board.keys)
-    column = board.column["system"].recode([system.name for system in board.systems])
+    column = board.column["system"].recode(board.system_names)
     repeat = board.table.column("repeat").to_numpy() - 1
     value = board.table.column("value").to_numpy()
     scored = board.is_score & ~np.isnan(value) & board.column["scorer"].is_(scorer)

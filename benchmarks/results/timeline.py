@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 MOST_LANES = 24
 """More workers than this at a time are drawn as one lane for each stage."""
 _COLUMNS = 300
+"""Steps of time in which the chart shows what a worker did."""
 _LEAST_SHARE = 0.01
+"""Of the whole time: a part that took less is not named."""
 _MOST_NAMED = 4
 _PARTS = {
     "load_bound_s": "waiting for models to load",
@@ -88,8 +90,11 @@ def words_of(summary: Mapping[str, Any]) -> list[str]:
     held = summary["held_hours"]
     if summary["bounding"] is None:
         return [f"No worker computed anything in {duration(whole)}."]
-    parts = {f"limited by {n}": use["bound_s"] for n, use in summary["stages"].items()}
-    parts |= {words: summary[name] for name, words in _PARTS.items()}
+    parts = {}
+    for stage, use in summary["stages"].items():
+        parts[f"limited by {stage}"] = use["bound_s"]
+    for name, words in _PARTS.items():
+        parts[words] = summary[name]
     texts = []
     for part in sorted(parts, key=lambda name: -parts[name])[:_MOST_NAMED]:
         share = parts[part] / whole
@@ -120,10 +125,13 @@ def _stages(summary: Mapping[str, Any]) -> ResultTable:
     ]
     rows = []
     for name, use in summary["stages"].items():
-        counts = (f"{use[key]:,}" for key in ("workers", "records", "batches"))
-        seconds = (duration(use[f"{s}_s"]) for s in ("bound", "compute", "wait", "load"))
-        energy = "-" if use["joules"] is None else f"{use['joules'] / 1000:,.1f}"
-        rows.append([name, *counts, *seconds, energy])
+        row = [name]
+        for count in ("workers", "records", "batches"):
+            row.append(f"{use[count]:,}")
+        for seconds in ("bound_s", "compute_s", "wait_s", "load_s"):
+            row.append(duration(use[seconds]))
+        row.append("-" if use["joules"] is None else f"{use['joules'] / 1000:,.1f}")
+        rows.append(row)
     return ResultTable.of("Time of each stage", head, rows)
 
 
@@ -132,24 +140,32 @@ def lanes_of(sessions: Sequence[Session]) -> dict[str, Shares]:
 
     Many workers are one lane for each stage.
     """
-    total = sum(max(1, s.end) for s in sessions)
-    at = 0
+    # A session of no time has a microsecond, so that no axis is without length.
+    lengths = [max(1, session.end) for session in sessions]
+    total = sum(lengths)
+    start = 0
     empty = np.zeros((len(STATES), _COLUMNS))
     lanes: dict[tuple[str, str], Shares] = defaultdict(empty.copy)
-    for session in sessions:
-        grid = Grid(-at, total - at, _COLUMNS)
+    for session, length in zip(sessions, lengths, strict=True):
+        # A session counts time from its own start, the common axis from that of the first.
+        grid = Grid(-start, total - start, _COLUMNS)
         number = Counter[str]()
         for worker in session.workers:
             number[worker.stage] += 1
             label = f"{worker.stage} #{number[worker.stage]} on {worker.place}"
             lanes[worker.stage, label] += grid.activity(worker)
-        at += max(1, session.end)
+        start += length
+    by_label = {}
+    by_stage: dict[str, list[Shares]] = defaultdict(list)
+    for (stage, label), shares in lanes.items():
+        by_label[label] = shares
+        by_stage[stage].append(shares)
     if len(lanes) <= MOST_LANES:
-        return {label: shares for (_, label), shares in lanes.items()}
-    stages: dict[str, list[Shares]] = defaultdict(list)
-    for (stage, _), shares in lanes.items():
-        stages[stage].append(shares)
-    return {f"{s}, {len(own)} workers": np.mean(own, axis=0) for s, own in stages.items()}
+        return by_label
+    means = {}
+    for stage, of_workers in by_stage.items():
+        means[f"{stage}, {len(of_workers)} workers"] = np.mean(of_workers, axis=0)
+    return means
 
 
 def _chart(sessions: Sequence[Session]) -> Markup:
@@ -170,8 +186,8 @@ def _chart(sessions: Sequence[Session]) -> Markup:
         keys = [Patch(color=colour, label=word) for word, colour in _DRAWN.values()]
         figure.legend(handles=keys, loc="outside lower center", ncols=len(keys))
 
-    words = "; ".join(f"{name}: {_words(shares)}" for name, shares in lanes.items())
-    return figures.draw(1000, 80 + 30 * len(lanes), words, paint)
+    texts = [f"{name}: {_words(shares)}" for name, shares in lanes.items()]
+    return figures.draw(1000, 80 + 30 * len(lanes), "; ".join(texts), paint)
 
 
 def _draw_lane(axes: Axes, row: int, shares: Shares, edges: Shares) -> None:

@@ -69,7 +69,7 @@ class ControlCheck:
 
 def checks(board: Board) -> list[ControlCheck]:
     """Return a check for each scorer and control; none without a ground truth."""
-    names = [s.name for s in board.systems]
+    names = board.system_names
     if TRUTH not in names:
         return []
     found = []
