@@ -65,8 +65,6 @@ WEIGHTS = {
     "dummy": "full-size architecture, random values: speed and memory without a download",
     "tiny": "the same classes at toy size, random values: tests and dry runs",
 }
-
-
 LISTS = ("systems", "scorers", "data", "weights", "protocols")
 """What can be listed."""
 
@@ -109,11 +107,12 @@ def _systems() -> Iterator[ResultTable]:
 def _native_models() -> ResultTable:
     rows = []
     for name, entry in by_name(Named.NATIVE).items():
+        # Dummy weights need a config alone: no checkpoint has to be there to list a model.
         system = resolve(name, Models(weights="dummy"))
-        models = ", ".join(dict.fromkeys(s.identity for s in system.stages))
+        models = dict.fromkeys(stage.identity for stage in system.stages)
         images = f"at most {system.limits.images_of_reply}"
-        total = _total(stage.params_b for stage in system.stages)
-        rows.append([name, models, *_about(entry.facts, total, images)])
+        total = _total([stage.params_b for stage in system.stages])
+        rows.append([name, ", ".join(models), *_about(entry.facts, total, images)])
     head = ["name", "model", *_COLUMNS]
     return _table("Native interleaved models", head, rows)
 
@@ -148,7 +147,7 @@ def _drawing_models() -> ResultTable:
         size = f"{drawing.width}x{drawing.height}"
         notes = f"{drawing.steps} steps, guidance {drawing.guidance:g}, {size}"
         parts = [drawing] if prior is None else [drawing, prior]
-        total = _total(part.params_b for part in parts)
+        total = _total([part.params_b for part in parts])
         rows.append([name, drawing.model, notes, *_about(entry.facts, total)])
     head = ["name", "model", "settings", *_COLUMNS]
     return _table("Text-to-image models: the second half", head, rows)
@@ -157,7 +156,7 @@ def _drawing_models() -> ResultTable:
 def _other_systems() -> ResultTable:
     rows = [
         *_helps(entries(Named.COMPOSITION)),
-        *_helps(e for e in entries(Named.LVLM, Named.T2I, *SYSTEMS) if e.prefix),
+        *_helps(_prefixes(Named.LVLM, Named.T2I, *SYSTEMS)),
         *_helps(by_name(Named.SYSTEM).values()),
         [CUSTOM, "your own class"],
     ]
@@ -172,12 +171,13 @@ def _other_systems() -> ResultTable:
 def _places() -> list[str]:
     """Return where models were compared with other programs, one program a line."""
     declared = entries(Named.NATIVE, Named.LVLM, Named.T2I, Named.COMPOSITION)
-    files: dict[str, list[str]] = {}
-    compared_with = (entry.facts.compared for entry in declared)
-    for compared in dict.fromkeys(filter(None, compared_with)):
-        program, _, file = compared.removesuffix(")").partition(" (")
-        files.setdefault(program, []).append(file)
-    return [f"{what}: {', '.join(names)}" for what, names in files.items()]
+    # A fact has the form `PROGRAM (FILE)`; several models have the same one.
+    files: dict[str, dict[str, None]] = {}
+    for entry in declared:
+        if entry.facts.compared:
+            program, _, file = entry.facts.compared.removesuffix(")").partition(" (")
+            files.setdefault(program, {})[file] = None
+    return [f"{program}: {', '.join(names)}" for program, names in files.items()]
 
 
 def _about(
@@ -185,52 +185,69 @@ def _about(
 ) -> tuple[str, ...]:
     """Return the cells of `_COLUMNS`."""
     size = params_b if facts.params_b is None else facts.params_b
-    interleaves = {None: None, False: "no", True: "yes"}[facts.interleaves]
+    interleaves = {None: _NOT_STATED, False: "no", True: "yes"}[facts.interleaves]
+    program, _, _ = (facts.compared or "-").partition(" (")
     return (
         _NOT_STATED if size is None else f"{size:.3g} B",
         facts.licence or _NOT_STATED,
-        interleaves or _NOT_STATED,
+        interleaves,
         facts.images or images or _NOT_STATED,
-        (facts.compared or "-").partition(" (")[0],
+        program,
     )
 
 
 def _total(sizes: Iterable[float | None]) -> float | None:
-    """Return the sum of sizes, unknown where one of them is."""
-    known = list(sizes)
-    return None if None in known else sum(size for size in known if size is not None)
+    """Return the sum of sizes in billions, unknown where one of them is."""
+    total = 0.0
+    for size in sizes:
+        if size is None:
+            return None
+        total += size
+    return total
+
+
+def _prefixes(*kinds: Named) -> list[Entry]:
+    """Return the entries that name a whole family, such as `hf:` and `openai:`."""
+    return [entry for entry in entries(*kinds) if entry.prefix]
 
 
 def _scorers() -> Iterator[ResultTable]:
-    rows: list[list[str]] = []
-    sources: dict[str, None] = {}
-    for name, entry in by_name(Named.SCORER).items():
-        scorer = resolve_scorer(name, "tiny", {})
-        figures = figures_of_metric(name)
-        agreed = "; ".join(f"{f.text}, {f.split}" for f in figures)
-        sources |= dict.fromkeys(f.source for f in figures)
-        about = [scorer.scale, scorer.direction, scorer.unit, scorer.licence, agreed]
-        rows.append([name, entry.help, *about])
-    head = ("name", "what", "scale", "better", "unit", "licence", "people")
-    yield _table("Scorers", head, rows, [f"people: of {'; '.join(sources)}"])
+    yield _metrics()
     others = [
         *_helps(entries(Named.JUDGE)),
-        *_helps(entry for entry in entries(Named.SCORER) if entry.prefix),
+        *_helps(_prefixes(Named.SCORER)),
         [CUSTOM, "your own class, with a scale of its own"],
     ]
     remark = "NAME is a chat model: any LVLM or native model of `plait list systems`."
     yield _table("Judges and other scorers", ("name", "what"), others, [remark])
-    published = [
-        [", ".join(row.scorers) or "-", row.judge, row.figures, row.source]
-        for row in published_rows()
-    ]
-    of_judges = ("name", "judge", "agrees with people", "published by")
-    remark = "Of mmrb2:NAME in MMRB2's wording. `plait agreement` measures any judge."
-    yield _table(
-        "Published agreement of judges and metrics", of_judges, published, [remark]
-    )
+    yield _published_agreement()
     protocols = _helps(entries(Named.PAIRWISE))
     yield _table("Protocols of plait compare", ("name", "what"), protocols)
+
+
+def _metrics() -> ResultTable:
+    rows = []
+    sources: dict[str, None] = {}
+    for name, entry in by_name(Named.SCORER).items():
+        scorer = resolve_scorer(name, "tiny", {})
+        agreed = []
+        for figure in figures_of_metric(name):
+            agreed.append(f"{figure.text}, {figure.split}")
+            sources[figure.source] = None
+        about = [scorer.scale, scorer.direction, scorer.unit, scorer.licence]
+        rows.append([name, entry.help, *about, "; ".join(agreed)])
+    head = ("name", "what", "scale", "better", "unit", "licence", "people")
+    return _table("Scorers", head, rows, [f"people: of {'; '.join(sources)}"])
+
+
+def _published_agreement() -> ResultTable:
+    rows = []
+    for row in published_rows():
+        names = ", ".join(row.scorers) or "-"
+        rows.append([names, row.judge, row.figures, row.source])
+    head = ("name", "judge", "agrees with people", "published by")
+    remark = "Of mmrb2:NAME in MMRB2's wording. `plait agreement` measures any judge."
+    return _table("Published agreement of judges and metrics", head, rows, [remark])
 
 
 def _data() -> Iterator[ResultTable]:
@@ -328,8 +345,13 @@ def _repositories(name: str, console: Console) -> list[tuple[str, str]]:
     for error in pins.errors:
         if not isinstance(error, UnavailableWeights):
             console.print("cannot be used:", str(error), markup=False, highlight=False)
-    models = (pinned.rpartition("@") for pinned in pins.known)
-    return [(m, r) for m, _, r in models if "://" in m or not looks_like_path(m)]
+    found = []
+    for pinned in pins.known:
+        model, _, revision = pinned.rpartition("@")
+        # A URL looks like a path, and is one that can be fetched.
+        if "://" in model or not looks_like_path(model):
+            found.append((model, revision))
+    return found
 
 
 def _resolve_all(file: Path) -> None:
@@ -348,7 +370,8 @@ def _stages(name: str) -> tuple[StageSpec, ...]:
     if find(name, Named.SCORER) is not None:
         return scorer_named(name, {}, models).stages
     if is_t2i(name):
-        return tuple(stage for stage in t2i_stages(name, models) if stage is not None)
+        drawing, prior = t2i_stages(name, models)
+        return (drawing,) if prior is None else (drawing, prior)
     parts = parts_of(name)
     if parts.lvlm in planners():
         return planned_stages(name, models)
