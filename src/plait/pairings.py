@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 
@@ -41,11 +41,19 @@ from plait.options import data_choices_of, flags_of, forecast_of
 from plait.pipelines.systems import is_t2i, parts_of
 from plait.scorers.base import Scorer
 
-_Sides = tuple[tuple[str, ...], tuple[str, ...]]
+
+class _Sides(NamedTuple):
+    """The models of a matrix."""
+
+    lvlms: tuple[str, ...]
+    t2is: tuple[str, ...]
+
+
 _OF_WHAT_IS_SHOWN = ("config", "metrics", "human", "sheet", "out")
-_TINY: _Sides = ("qwen2-vl-7b", "llava-34b"), ("openjourney", "sdxl-turbo")
-"""LVLMs and text-to-image models of the matrix that shows how things work, without
-weights: one LVLM skips queries with several images, as published."""
+"""Options that say what is shown of a run, and change none."""
+_TINY = _Sides(("qwen2-vl-7b", "llava-34b"), ("openjourney", "sdxl-turbo"))
+"""The matrix that shows how things work, without weights: one LVLM skips queries with
+several images, as published."""
 
 
 def main(options: Mapping[str, Any], console: Console) -> int:
@@ -83,7 +91,7 @@ def main(options: Mapping[str, Any], console: Console) -> int:
 
 def _metrics(options: Mapping[str, Any], scorers: Sequence[Scorer]) -> list[str]:
     """Return the scorers that `--metrics` names, each once; UsageError for others."""
-    valid = [s.name for s in scorers if not s.of_sets]
+    valid = [scorer.name for scorer in scorers if not scorer.of_sets]
     chosen: dict[str, None] = {}
     for names in options["metrics"] or ():
         chosen |= dict.fromkeys(name.strip() for name in names.split(","))
@@ -104,23 +112,26 @@ def _people(file: Path | None) -> dict[str, dict[str, float]]:
             f"{file} holds a {ratings.form} of each pair; ranks of pairings need the "
             "column score or criteria; `plait agreement` reads both"
         )
-    given: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for ratings_of_one in ratings.values.values():
-        for unit, value in ratings_of_one.items():
-            given[unit.system][unit.id].append(float(value))
-    means = {}
-    for system, own in given.items():
-        means[system] = {query: fmean(values) for query, values in own.items()}
+    given = defaultdict[tuple[str, str], list[float]](list)
+    for of_rater in ratings.values.values():
+        for unit, value in of_rater.items():
+            given[unit.system, unit.id].append(float(value))
+    means: dict[str, dict[str, float]] = {}
+    for (system, query), values in given.items():
+        means.setdefault(system, {})[query] = fmean(values)
     return means
 
 
 def _refuse_options(options: Mapping[str, Any], root: AnyPath) -> None:
-    given = [n for n, value in options.items() if value and n not in _OF_WHAT_IS_SHOWN]
+    given = []
+    for name, value in options.items():
+        if value and name not in _OF_WHAT_IS_SHOWN:
+            # As it is typed: `set_` is `--set`, since Python has a `set` of its own.
+            given.append(f"--{name.rstrip('_').replace('_', '-')}")
     if given:
-        names = ", ".join(f"--{name.rstrip('_').replace('_', '-')}" for name in given)
         raise UsageError(
             f"{root} is an existing run: its tables are shown without options of a "
-            f"run ({names} given); to add models to it, name it with --out"
+            f"run ({', '.join(given)} given); to add models to it, name it with --out"
         )
 
 
@@ -137,8 +148,11 @@ def matrix_config(options: Mapping[str, Any]) -> RunConfig:
         # Mini models have learnt to mark places of images; random ones never mark any.
         protocol = protocol or ("outline" if flags["weights"] == "mini" else "mmie")
     _refuse_half(lvlms, t2is)
-    pairs = product(dict.fromkeys(lvlms), dict.fromkeys(t2is))
-    flags["systems"] = tuple(f"{w}+{a}@{protocol or 'mmie'}" for w, a in pairs)
+    names = []
+    # A model that is named twice has one row or column.
+    for lvlm, t2i in product(dict.fromkeys(lvlms), dict.fromkeys(t2is)):
+        names.append(f"{lvlm}+{t2i}@{protocol or 'mmie'}")
+    flags["systems"] = tuple(names)
     return load_config(options["config"], flags, options["set_"] or ())
 
 
@@ -154,13 +168,15 @@ def _with_defaults(flags: Mapping[str, Any]) -> tuple[dict[str, Any], _Sides]:
         raise UsageError(
             f"--lvlm and --t2i are missing: there is no default matrix of {weights} weights"
         )
-    mini = weights == "mini"
-    run: DefaultRun = QUICKSTART if mini else SAMPLE
-    own = {"data": run.data, "scorers": run.scorers, "weights": weights}
-    changed = dict(flags)
-    for name, value in own.items():
-        changed[name] = flags[name] or value
-    return changed, mini_models() if mini else _TINY
+    models = mini_models() if weights == "mini" else _TINY
+    run: DefaultRun = QUICKSTART if weights == "mini" else SAMPLE
+    with_defaults = {
+        **flags,
+        "data": data or run.data,
+        "scorers": flags["scorers"] or run.scorers,
+        "weights": weights,
+    }
+    return with_defaults, models
 
 
 def mini_models() -> _Sides:
@@ -173,9 +189,12 @@ def mini_models() -> _Sides:
     for name in sorted(MINI, key=lambda name: (name not in quick, name)):
         if folder_of(name).is_dir() and (name in by_name(Named.LVLM) or is_t2i(name)):
             by_folder.setdefault(folder_of(name), name)
-    found = tuple(by_folder.values())
-    lvlms = tuple(name for name in found if name in by_name(Named.LVLM))
-    return lvlms, tuple(name for name in found if name not in lvlms)
+    lvlms = []
+    t2is = []
+    for name in by_folder.values():
+        side = lvlms if name in by_name(Named.LVLM) else t2is
+        side.append(name)
+    return _Sides(tuple(lvlms), tuple(t2is))
 
 
 def _refuse_half(lvlms: Sequence[str], t2is: Sequence[str]) -> None:
