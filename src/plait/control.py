@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 from rich.console import Console
 
@@ -50,7 +51,9 @@ def control(
     UsageError after all have been heard, where one of them did not do as it was asked.
     """
     request = request_of(words) if words else None
-    folders = [f for f in driver_folders(root) if not shard or f == shard.folder(root)]
+    folders = driver_folders(root)
+    if shard is not None:
+        folders = [folder for folder in folders if folder == shard.folder(root)]
     if not folders:
         status = read_manifest(root).get("status")
         where = f"{root}, shard {shard}" if shard else root
@@ -61,33 +64,43 @@ def control(
                 f"{batch.id or batch.name}, handed in {batch.made}"
             )
         raise ControlError("\n".join(lines))
+    # All are asked at once: each may take as long as `wait_s`.
     with ThreadPoolExecutor(len(folders)) as pool:
-        heard = list(pool.map(lambda folder: _hear(folder, request, wait_s), folders))
-    states = [said for said, _ in heard if isinstance(said, RunState)]
+        replies = [*pool.map(lambda folder: _hear(folder, request, wait_s), folders)]
     if as_json:
-        known = [state.model_dump(mode="json") for state in states]
-        console.print(json.dumps(known, indent=2))
+        states = []
+        for reply in replies:
+            if isinstance(reply.said, RunState):
+                states.append(reply.said.model_dump(mode="json"))
+        console.print(json.dumps(states, indent=2))
     else:
-        for folder, (said, _) in zip(folders, heard, strict=True):
-            _show("" if folder == root else folder.name, said, console)
-    if errors := [error for _, error in heard if error is not None]:
+        for folder, reply in zip(folders, replies, strict=True):
+            _show("" if folder == root else folder.name, reply.said, console)
+    errors = [reply.error for reply in replies if reply.error is not None]
+    if errors:
         raise type(errors[0])("\n".join(dict.fromkeys(map(str, errors))))
     return 0
 
 
-def _hear(
-    folder: AnyPath, request: Request | None, wait_s: float
-) -> tuple[RunState | str | None, PlaitError | None]:
-    """Return what a driver answers or its state, the last one known where it has failed."""
+class _Reply(NamedTuple):
+    """What was heard of one driver."""
+
+    said: RunState | str | None
+    """Its answer to a request, or its state: the last one known where it has failed."""
+    error: PlaitError | None = None
+
+
+def _hear(folder: AnyPath, request: Request | None, wait_s: float) -> _Reply:
+    """Return what a driver answers to a request, or its state where nothing is asked."""
     state = read_state(folder)
     if state is None:
-        return None, ControlError(f"{folder}: the driver has ended")
+        return _Reply(None, ControlError(f"{folder}: the driver has ended"))
     try:
         if request is None:
-            return next_state(folder, state, wait_s), None
-        return ask(folder, state.driver, request, wait_s), None
+            return _Reply(next_state(folder, state, wait_s))
+        return _Reply(ask(folder, state.driver, request, wait_s))
     except PlaitError as error:
-        return state if request is None else None, error
+        return _Reply(state if request is None else None, error)
 
 
 def _show(shard: str, said: RunState | str | None, console: Console) -> None:
@@ -109,6 +122,5 @@ def request_of(words: Sequence[str]) -> Request:
     if len(values) != len(names):
         needed = " ".join([action, *map(str.upper, names)])
         raise UsageError(f"{action} takes the form `{needed}`; got `{' '.join(words)}`")
-    return validate(
-        Request, {"action": action, **dict(zip(names, values, strict=True))}, ""
-    )
+    named = dict(zip(names, values, strict=True))
+    return validate(Request, {"action": action, **named}, "")
