@@ -21,24 +21,34 @@ def scorers(incomplete: str) -> list[Offer]:
     models = [*entries(Named.LVLM), *by_name(Named.NATIVE).values()]
     if prefix == "judge":
         models = [*by_name(Named.JUDGE).values(), *models]
-    asks = colon and any(e.prefix == prefix and e.target for e in entries(Named.SCORER))
-    if asks:
+    if colon and _takes_models(prefix):
         return _offers(_words(models, f"{prefix}:"), incomplete)
     return _offers(_words(entries(Named.SCORER)), incomplete)
 
 
+def _takes_models(prefix: str) -> bool:
+    """Return whether a model is named behind the prefix of a scorer."""
+    families = [entry for entry in entries(Named.SCORER) if entry.prefix == prefix]
+    return any(family.target for family in families)
+
+
 def systems(incomplete: str) -> list[Offer]:
     """Return the names and prefixes of systems; after `+` those of what draws."""
+    # A system is `LVLM+T2I@PROTOCOL`: what is offered is the part that is being typed.
     lvlm, plus, drawing = incomplete.rpartition("+")
     if not plus:
-        lvlms = ((f"{word}+" if word[-1] != ":" else word, help) for word, help in _lvlms())
-        return _offers([*_words(entries(*SYSTEMS)), *lvlms], incomplete)
+        offers = [*_words(entries(*SYSTEMS))]
+        for word, help in _lvlms():
+            # Behind a prefix the name of a model is still to come.
+            offers.append((word if word.endswith(":") else f"{word}+", help))
+        return _offers(offers, incomplete)
     model, at, _ = drawing.partition("@")
     if not at:
         return _offers(_words(entries(Named.T2I), f"{lvlm}+"), incomplete)
     from plait.pipelines.composition import PROTOCOLS
 
-    return _offers([(f"{lvlm}+{model}@{rule}", "") for rule in PROTOCOLS], incomplete)
+    offers = [(f"{lvlm}+{model}@{protocol}", "") for protocol in PROTOCOLS]
+    return _offers(offers, incomplete)
 
 
 def protocols(incomplete: str) -> list[Offer]:

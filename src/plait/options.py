@@ -120,7 +120,7 @@ Settings = Annotated[
 ]
 
 
-def _protocol(name: str) -> str:
+def _check_protocol(name: str) -> str:
     valid = valid_names(Named.PAIRWISE)
     if name not in valid and ":" not in name:
         raise typer.BadParameter(f"{name!r} is not one of {', '.join(valid)}")
@@ -132,7 +132,7 @@ Protocol = Annotated[
     Option(
         metavar="NAME",
         help=f"{_forms(Named.PAIRWISE)}, or your own module:Class.",
-        callback=_protocol,
+        callback=_check_protocol,
         autocompletion=completion.protocols,
     ),
 ]
@@ -349,17 +349,24 @@ def with_options(
     """
     parameters: dict[str, inspect.Parameter] = {}
     for declaration in declared:
+        # Annotations are texts in this module; typer needs what they stand for.
         parameters |= inspect.signature(declaration, eval_str=True).parameters
-    taken = {n: p for n, p in parameters.items() if p.annotation is not None}
+    taken = []
+    annotations = {}
+    for name, parameter in parameters.items():
+        if parameter.annotation is not None:
+            taken.append(parameter)
+            annotations[name] = parameter.annotation
 
     def decorate(command: Callable[[dict[str, Any]], int]) -> Callable[..., int]:
         def call(**options: Any) -> int:
             return command(options)
 
+        # typer makes options of a function's signature, and asks for its annotations.
         call.__name__ = command.__name__
         call.__doc__ = command.__doc__
-        call.__annotations__ = {name: p.annotation for name, p in taken.items()}
-        call.__signature__ = inspect.Signature([*taken.values()])  # type: ignore[attr-defined]
+        call.__annotations__ = annotations
+        call.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]
         return call
 
     return decorate
@@ -369,8 +376,12 @@ def forecast_of(options: Mapping[str, Any]) -> ForecastOptions:
     """Return the options of a run that change its forecast and its budget."""
     from plait.benchmarks.runs.planning import ForecastOptions
 
-    named = ("on", "budget_hours", "trim")
-    return ForecastOptions(**{k: options[k] for k in named if k in options})
+    # Some commands take none or a part of them.
+    given = {}
+    for name in ("on", "budget_hours", "trim"):
+        if name in options:
+            given[name] = options[name]
+    return ForecastOptions(**given)
 
 
 def data_choices_of(names: Iterable[str] | None) -> DataChoices:
@@ -395,9 +406,20 @@ def arguments_of(options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+_CONFIG_FLAGS = (
+    *("data", "weights", "out", "limit", "ids", "seed", "repeats"),
+    *("executor", "address", "mode", "rubric", "baseline", "pinned"),
+)
+"""Options that are keys of a config under the same name."""
+
+
 def flags_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a run as values of its config."""
-    named = {f"{k}s": tuple(options.get(k) or ()) for k in ("system", "scorer")}
-    same = ("data", "weights", "out", "limit", "ids", "seed", "repeats")
-    more = ("executor", "address", "mode", "rubric", "baseline", "pinned")
-    return named | {name: options.get(name) for name in (*same, *more)}
+    # An option that is given several times has a name in the singular.
+    flags: dict[str, Any] = {
+        "systems": tuple(options.get("system") or ()),
+        "scorers": tuple(options.get("scorer") or ()),
+    }
+    for name in _CONFIG_FLAGS:
+        flags[name] = options.get(name)
+    return flags
