@@ -148,8 +148,11 @@ def __getattr__(name: str) -> Any:
     """Return a public name, imported when it is first used."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    homes = (module for module, names in _HOMES.items() if name in names)
-    return getattr(importlib.import_module(next(homes, "plait.api")), name)
+    home = "plait.api"
+    for module, names in _HOMES.items():
+        if name in names:
+            home = module
+    return getattr(importlib.import_module(home), name)
 
 
 def __dir__() -> list[str]:

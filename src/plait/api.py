@@ -251,6 +251,7 @@ def run(
         >>> run.leaderboard.rows[0][0].text
         'gt'
     """
+    # All arguments by name, before anything else is a local variable.
     with _own_by_name(locals()) as given:
         printed = io.StringIO()
         console = text_console(printed) if quiet else PlainConsole()
@@ -470,10 +471,12 @@ def paper(
     choice = PaperChoice(
         systems=tuple(systems), scorers=tuple(scorers), correction=correction
     )
+    of_sheet = {}
+    for name, value in (sheet or {}).items():
+        # A choice is frozen, so that its lists are tuples.
+        of_sheet[name] = tuple(value) if isinstance(value, list) else value
     chosen = SheetChoice(
-        systems=tuple(systems),
-        scorer=scorers[0] if scorers else None,
-        **{name: _frozen(value) for name, value in (sheet or {}).items()},
+        systems=tuple(systems), scorer=scorers[0] if scorers else None, **of_sheet
     )
     options = PaperOptions(
         choice=choice,
@@ -483,10 +486,6 @@ def paper(
         needs_sheet=sheet is not None,
     )
     return write_paper(places, any_path(str(out)), options, BlobReader())
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _places(
@@ -515,7 +514,10 @@ def _own_by_name(arguments: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _options_of(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return what `commands.plan` takes, of the arguments of `run`; UsageError."""
-    flags = {name: _plain(given[name]) for name in RunConfig.model_fields if name in given}
+    flags = {}
+    for name in RunConfig.model_fields:
+        if name in given:
+            flags[name] = _plain(given[name])
     file = given["config"]
     forecast = {name: given[name] for name in ("on", "budget_hours", "trim")}
     return {

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 from rich.text import Text
@@ -95,6 +95,8 @@ if TYPE_CHECKING:
 FINISHED = 0
 _MOST_CHANGES = 20
 """Means that `report` names because they have changed."""
+_OF_QUERIES = ("data", "limit", "ids", "seed")
+"""Keys of a config that decide which queries are asked."""
 _STOPPED = "Stopped. Run the same command again to continue."
 _WAITING = "{n:,} requests wait in batch {batch}; run the same command again."
 
@@ -196,14 +198,17 @@ def _to_score_answers(
     console: Console,
 ) -> Experiment:
     """Return the experiment in which answers made elsewhere are scored; UsageError."""
-    no_keys = ("set", "remake", "same_code", "changed_data")
-    values = {flag: value for flag, value in flags.items() if flag not in no_keys}
+    values = dict(flags)
+    # What is left are keys of a config.
+    for flag in ("set", "remake", "same_code", "changed_data"):
+        values.pop(flag, None)
     values["answers"] = {name: str(place) for name, place in named.items()}
     values["scorers"] = tuple(scorers)
     asked: AnyPath | None = None
     if flags.get("data") is None:
-        queries, asked = _queries_of(named.values())
-        values |= queries
+        found = _find_queries(named.values())
+        values |= found.keys
+        asked = found.run
     config = load_config(None, values, flags["set"])
     choices = flags.get("changed_data", NO_CHOICES)
     experiment = _open(config, console, remake=flags["remake"], choices=choices)
@@ -226,22 +231,26 @@ def _refuse_former_versions(planned: RunPlan) -> None:
         )
 
 
-def _queries_of(
-    places: Iterable[answers.AnswerPlace],
-) -> tuple[dict[str, Any], AnyPath | None]:
-    """The keys of a config that name the queries in the first of `places` that has some.
+class _FoundQueries(NamedTuple):
+    """The queries that come with answers."""
 
-    And the run that was asked them, if that place is one.
-    """
+    keys: Mapping[str, Any]
+    """Keys of a config that name them."""
+    run: AnyPath | None = None
+    """The run that was asked them, if its answers are scored."""
+
+
+def _find_queries(places: Iterable[answers.AnswerPlace]) -> _FoundQueries:
+    """Return the queries in the first of `places` that has some; UsageError for none."""
     for place in places:
         here = answers.find_format(place)
         if here.asks:
-            return {"data": f"{here.format.data}{place.path}"}, None
+            return _FoundQueries({"data": f"{here.format.data}{place.path}"})
         if here.name == "run":
             root = next(iter(here.files)).parent
             config = former_config(root, read_manifest(root))
-            names = ("data", "limit", "ids", "seed")
-            return {name: getattr(config, name) for name in names}, root
+            keys = {name: getattr(config, name) for name in _OF_QUERIES}
+            return _FoundQueries(keys, root)
     raise UsageError(
         "the answers come without their questions: name the data that they answer "
         "with --data, such as --data ueval:PLACE"
@@ -320,6 +329,7 @@ def _refuse_unready(plan: RunPlan) -> None:
 
 
 def _execute(plan: RunPlan, console: Console, *, only_scorers: bool) -> ExecutedRun:
+    """Make what is missing, and write tables and page where nobody else is left to."""
     # Everything that can be refused is refused before the first record is made, and what
     # would only be found when the tables are written, hours later, is found here.
     _refuse_unready(plan)
@@ -517,6 +527,7 @@ def _execute_shard(plan: RunPlan, console: Console) -> ExecutedRun:
             "end writes the tables and the page; "
             f"`{command_text('plait', 'report', root)}` writes them at any time."
         )
+    # A shard that made nothing writes nothing anew where the run has been concluded.
     elif result.made or read_manifest(root).get("status") != "finished":
         with suppress(RunInUse):  # by another shard that does this, or that has just begun
             whole = _execute_whole(plan, console, makes=False)
@@ -533,6 +544,7 @@ def _import_for_tables() -> None:
 
 
 def _conclude(board: Board, config: RunConfig, result: RunResult, console: Console) -> None:
+    """Write tables and page, and say what came of the run and what is to be done next."""
     root = config.root
     write_tables(board, root, console)
     console.print(_count_text(result))
@@ -577,7 +589,10 @@ def _say_why_unfinished(result: RunResult, console: Console) -> None:
 
 
 def _count_text(result: RunResult) -> str:
-    counts = [f"{n:,} {name.replace('_', ' ')}" for name, n in result.counts.items() if n]
+    counts = []
+    for name, count in result.counts.items():
+        if count:
+            counts.append(f"{count:,} {name.replace('_', ' ')}")
     return f"{', '.join(counts)}; {result.made:,} records made in {result.seconds:.0f} s"
 
 
@@ -740,6 +755,7 @@ def paper(
 
 def _copy_others(root: AnyPath, out: AnyPath) -> None:
     """Copy the files beside the records that are not in `out` yet."""
+    # Folders of records have no dot in their names, and are no files.
     for file in root.glob("*.*"):
         copy = out / file.name
         if file.is_file() and not copy.exists():
