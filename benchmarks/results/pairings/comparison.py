@@ -136,7 +136,8 @@ class PairingScores:
         if not self.ranked:
             return []
         best = self.ranked[0]
-        return [self._difference(best, other) for other in self.shared if other != best]
+        others = [system for system in self.shared if system != best]
+        return [self._difference(best, other) for other in others]
 
     def _difference(self, a: str, b: str) -> CellDifference:
         difference = paired_differences(self.shared[a], self.shared[b])
@@ -166,9 +167,9 @@ class PairingCosts:
         """Measures that all cells have and some cell uses, in the order of `MEASURES`."""
         measures = []
         for measure in MEASURES:
-            estimates = [own[measure] for own in self.cells.values() if measure in own]
-            is_whole = len(estimates) == len(self.cells)
-            if is_whole and any(estimate.value for estimate in estimates):
+            if not all(measure in of_cell for of_cell in self.cells.values()):
+                continue
+            if any(of_cell[measure].value for of_cell in self.cells.values()):
                 measures.append(measure)
         return measures
 
@@ -193,14 +194,17 @@ class Pairings:
 
         By all scorers where none is named.
         """
+        if not metrics:
+            return replace(self, people=people)
         by_name = {scores.scorer.name: scores for scores in self.scores}
-        names = metrics or [*by_name]
-        return replace(self, scores=[by_name[name] for name in names], people=people)
+        chosen = [by_name[name] for name in metrics]
+        return replace(self, scores=chosen, people=people)
 
     @cached_property
     def scored(self) -> Sequence[PairingScores]:
         """The scorers that have something to show; the first where none has."""
-        return [s for s in self.scores if s.model.n] or self.scores[:1]
+        with_queries = [scores for scores in self.scores if scores.model.n]
+        return with_queries or self.scores[:1]
 
     @cached_property
     def measure(self) -> str | None:
@@ -219,7 +223,7 @@ class Pairings:
     @cached_property
     def rankings(self) -> Rankings:
         """The systems' ranks by every scorer that has a mean of them, and by people."""
-        names = [s.name for s in self.matrix.cells]
+        names = self.matrix.names
         series = []
         for scores in self.scores:
             if scores.model.n:
@@ -235,8 +239,8 @@ class Pairings:
         keys = sorted(set[str]().union(*self.people.values()))
         given = {}
         for system in systems:
-            own = self.people.get(system, {})
-            given[system] = np.array([own.get(key, np.nan) for key in keys])
+            by_query = self.people.get(system, {})
+            given[system] = np.array([by_query.get(key, np.nan) for key in keys])
         draws = _draws(keys, given)
         return Series(PEOPLE, "higher", len(keys), draws, is_reference=True)
 
@@ -256,9 +260,11 @@ class Pairings:
 
         By the means alone, whose intervals may overlap.
         """
-        points = self.points(scores)
-        costs = {name: cost.value or 0.0 for name, (cost, _) in points.items()}
-        values = {name: score.value or 0.0 for name, (_, score) in points.items()}
+        costs = {}
+        values = {}
+        for name, (cost, score) in self.points(scores).items():
+            costs[name] = cost.value or 0.0
+            values[name] = score.value or 0.0
         return frontier(costs, values, scores.scorer.direction)
 
 
@@ -270,24 +276,21 @@ def _draws(keys: Sequence[str], values: Mapping[str, Floats]) -> Floats:
 @lru_cache(maxsize=2)
 def pairings_of(board: Board) -> list[Pairings]:
     """Return the pairings of every matrix of a board; empty where there is none."""
+    # Of sets of images there is no score of a query that pairings could share.
     scorers = [scorer for scorer in board.scorers if not scorer.of_sets]
     pairings = []
     for matrix in matrices_of(board.systems):
-        one = Pairings(
-            matrix=matrix,
-            queries=board.n,
-            scores=[_scores(board, matrix, scorer) for scorer in scorers],
-            costs=None if board.costs is None else _costs(board.costs, matrix),
-        )
+        scores = [_scores(board, matrix, scorer) for scorer in scorers]
+        costs = None if board.costs is None else _costs(board.costs, matrix)
+        one = Pairings(matrix=matrix, queries=board.n, scores=scores, costs=costs)
         pairings.append(one)
     return pairings
 
 
 def _scores(board: Board, matrix: PairingMatrix, scorer: Scorer) -> PairingScores:
     """Return one scorer over a matrix, on the queries that it scored in every cell."""
-    column_of = {system.name: i for i, system in enumerate(board.systems)}
-    names = [system.name for system in matrix.cells]
-    columns = [column_of[name] for name in names]
+    names = matrix.names
+    columns = [board.place_of_system[name] for name in names]
     # The cells of a matrix come row by row: all text-to-image models of the first LVLM.
     shape = (-1, len(matrix.lvlms), len(matrix.t2is))
     values = board.values[scorer.name][:, columns].reshape(shape)
@@ -318,7 +321,9 @@ def _count_left_out(
     reasons = Counter[str]()
     for query in lost:
         words = {outcomes.get((query, name), _NOT_MADE) for name in names}
-        reasons[" and ".join(sorted(words - {""}))] += 1
+        # Cells that have a score are no reason to leave a query out.
+        words.discard("")
+        reasons[" and ".join(sorted(words))] += 1
     if never := board.n - len(board.keys):
         reasons[_NOT_MADE] += never
     return dict(reasons.most_common())
@@ -350,18 +355,20 @@ def _outcomes_of(
 
 def _costs(documents: Sequence[DocumentCost], matrix: PairingMatrix) -> PairingCosts:
     """Return what documents of a matrix cost, from those of all systems."""
-    # By system and query.
-    done: dict[str, dict[str, list[DocumentCost]]] = {s.name: {} for s in matrix.cells}
-    own = [document for document in documents if document.system in done]
+    names = matrix.names
+    own = [document for document in documents if document.system in names]
+    done = defaultdict[tuple[str, str], list[DocumentCost]](list)
+    answered: dict[str, set[str]] = {name: set() for name in names}
     for document in own:
         if document.done:
-            done[document.system].setdefault(document.query, []).append(document)
+            done[document.system, document.query].append(document)
+            answered[document.system].add(document.query)
     # Queries differ in what they cost: cells are compared on those that all answered.
-    shared = sorted(set.intersection(*map(set, done.values())))
+    shared = sorted(set.intersection(*answered.values()))
     untold = _silent_stages(documents)
     cells = {}
-    for name, queries in done.items():
-        answers = [queries[key] for key in shared]
+    for name in names:
+        answers = [done[name, query] for query in shared]
         cells[name] = _per_document(answers, untold)
     return PairingCosts(queries=len(shared), cells=cells, sharing=_sharing(own))
 
@@ -416,16 +423,24 @@ def _sharing(documents: Sequence[DocumentCost]) -> dict[str, Any]:
         for position, seed in document.seeds.items():
             seeds.setdefault((document.query, document.repeat, position), []).append(seed)
     made = Counter(record.kind for record in records.values())
-    # Images, by query, repeat and position, that several cells drew from a seed.
-    drawn = [several for several in seeds.values() if len(several) > 1]
+    several_drew = 0
+    from_one_seed = 0
+    # Of one place in the answers to a query, the seeds of all cells that drew there.
+    for of_cells in seeds.values():
+        if len(of_cells) > 1:
+            several_drew += 1
+            from_one_seed += len(set(of_cells)) == 1
+    # In the order of keys, so that sums of fractions do not depend on that of the records.
+    spent = [records[key].amounts for key in sorted(records)]
+    # What every document would have cost on its own.
+    alone = [document.amounts for document in documents]
     return {
         "texts": made[Kind.DRAFT],
         "texts_requested": asked[Kind.DRAFT],
         "pictures": made[Kind.RENDER],
         "pictures_requested": asked[Kind.RENDER],
-        "seeds": len(drawn),
-        "same_seeds": sum(len(set(several)) == 1 for several in drawn),
-        "spent": total(records[key].amounts for key in sorted(records)),
-        # What every document would have cost on its own.
-        "unshared": total(document.amounts for document in documents),
+        "seeds": several_drew,
+        "same_seeds": from_one_seed,
+        "spent": total(spent),
+        "unshared": total(alone),
     }

@@ -5,13 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, product
+from typing import NamedTuple
 
 from plait.generators.catalogue import planners
 from plait.generators.system import DescribedSystem
 from plait.pipelines.systems import parts_of
 
 _Cells = dict[tuple[str, str], DescribedSystem]
-_Sides = tuple[tuple[str, ...], tuple[str, ...]]
+"""By LVLM and text-to-image model."""
+
+
+class _Sides(NamedTuple):
+    """The rows and columns of a matrix."""
+
+    lvlms: tuple[str, ...]
+    t2is: tuple[str, ...]
+
+
+class Composition(NamedTuple):
+    """Of what a system is composed; None for what it has not."""
+
+    lvlm: str | None
+    t2i: str | None
+    protocol: str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +48,11 @@ class PairingMatrix:
         return [*chain.from_iterable(self.systems)]
 
     @property
+    def names(self) -> list[str]:
+        """The names of all systems, row by row."""
+        return [system.name for system in self.cells]
+
+    @property
     def is_crossed(self) -> bool:
         """Whether there are several of both, so that there is an interaction."""
         return len(self.lvlms) > 1 < len(self.t2is)
@@ -47,17 +68,18 @@ class PairingMatrix:
         )
 
 
-def composition_of(system: DescribedSystem) -> tuple[str | None, str | None, str | None]:
-    """Return LVLM, text-to-image model and protocol; None for what it has not."""
+def composition_of(system: DescribedSystem) -> Composition:
+    """Return of what a system is composed, and by which protocol."""
     if not system.lvlm:
         alone = system.t2i and parts_of(system.name).protocol
-        return None, system.t2i, alone
+        return Composition(None, system.t2i, alone)
+    # A name without a protocol has that of MMIE; a planner is a protocol of its own.
     usual = "mmie" if system.t2i else None
     if system.lvlm in planners():
         usual = system.lvlm
     protocol = parts_of(system.name).protocol or usual
     t2i = None if protocol == "text" else system.t2i
-    return system.lvlm.removesuffix(f"@{protocol}"), t2i, protocol
+    return Composition(system.lvlm.removesuffix(f"@{protocol}"), t2i, protocol)
 
 
 def matrices_of(systems: Sequence[DescribedSystem]) -> list[PairingMatrix]:
@@ -73,26 +95,38 @@ def matrices_of(systems: Sequence[DescribedSystem]) -> list[PairingMatrix]:
         lvlm, t2i, protocol = composition_of(system)
         if lvlm and t2i and protocol:
             protocols.setdefault(protocol, {})[lvlm, t2i] = system
-    found = (_largest(protocol, cells) for protocol, cells in protocols.items())
-    return [matrix for matrix in found if len(matrix.cells) > 1]
+    matrices = []
+    for protocol, cells in protocols.items():
+        matrix = _largest(protocol, cells)
+        if len(matrix.cells) > 1:
+            matrices.append(matrix)
+    return matrices
 
 
 def _largest(protocol: str, cells: _Cells) -> PairingMatrix:
+    """Return the largest full matrix of a protocol; of equal ones that named first."""
+
     def rank(sides: _Sides) -> tuple[bool, int]:
-        rows, columns = map(len, sides)
+        rows = len(sides.lvlms)
+        columns = len(sides.t2is)
         return rows > 1 < columns, rows * columns
 
-    lvlms, t2is = max(_full(cells), key=rank)
-    chosen = set(product(lvlms, t2is))
+    # Of equals `max` takes the first.
+    largest = max(_full(cells), key=rank)
     rows = []
-    for lvlm in lvlms:
-        rows.append(tuple(cells[lvlm, t2i] for t2i in t2is))
+    for lvlm in largest.lvlms:
+        rows.append(tuple(cells[lvlm, t2i] for t2i in largest.t2is))
+    chosen = set(product(largest.lvlms, largest.t2is))
+    left_aside = []
+    for pair, system in cells.items():
+        if pair not in chosen:
+            left_aside.append(system.name)
     return PairingMatrix(
         protocol=protocol,
-        lvlms=lvlms,
-        t2is=t2is,
+        lvlms=largest.lvlms,
+        t2is=largest.t2is,
         systems=tuple(rows),
-        left_aside=tuple(s.name for pair, s in cells.items() if pair not in chosen),
+        left_aside=tuple(left_aside),
     )
 
 
@@ -104,6 +138,8 @@ def _full(cells: _Cells) -> list[_Sides]:
     rows: dict[str, frozenset[str]] = {}
     for lvlm, t2i in cells:
         rows[lvlm] = rows.get(lvlm, frozenset()) | {t2i}
+    # All intersections of rows, as a set in the order in which they were found. With each
+    # row, those of it with all that are there already: so none is missed.
     shared: dict[frozenset[str], None] = {}
     for columns in rows.values():
         # A list, as `shared` grows below.
@@ -114,6 +150,7 @@ def _full(cells: _Cells) -> list[_Sides]:
     full: list[_Sides] = []
     for columns in shared:
         if columns:
-            lvlms = tuple(lvlm for lvlm, own in rows.items() if columns <= own)
-            full.append((lvlms, tuple(t2i for t2i in order if t2i in columns)))
+            lvlms = [lvlm for lvlm, own in rows.items() if columns <= own]
+            t2is = [t2i for t2i in order if t2i in columns]
+            full.append(_Sides(tuple(lvlms), tuple(t2is)))
     return full

@@ -80,8 +80,11 @@ def plot_of(
 ) -> Markup:
     """Draw cost and score of each cell, numbered, and the frontier that nothing beats."""
     words = f"{len(points)} cells; on the frontier: {', '.join(frontier)}"
-    places = {name: (c.value or 0.0, s.value or 0.0) for name, (c, s) in points.items()}
-    numbers = {name: number for number, name in enumerate(points, 1)}
+    places = {}
+    numbers = {}
+    for number, (name, (cost, score)) in enumerate(points.items(), start=1):
+        places[name] = cost.value or 0.0, score.value or 0.0
+        numbers[name] = number
 
     def paint(figure: Figure) -> None:
         axes = figure.subplots()

@@ -131,26 +131,31 @@ def score_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
     """Return every cell, the better the more colour; main effects beside and below."""
     model = scores.model
     form = scores.form
-    known = [e.value for e in scores.cells.values() if e.value is not None]
-    worst = min(known, default=0.0)
-    best = max(known, default=0.0)
+    means = []
+    for estimate in scores.cells.values():
+        if estimate.value is not None:
+            means.append(estimate.value)
+    worst = min(means, default=0.0)
+    best = max(means, default=0.0)
     if scores.scorer.direction == "lower":
         worst, best = best, worst
 
-    def cell(e: Estimate) -> TableCell:
-        if e.value is None:
-            return TableCell.of(e, form)
-        share = 0.0 if best == worst else (e.value - worst) / (best - worst)
+    def cell(estimate: Estimate) -> TableCell:
+        if estimate.value is None:
+            return TableCell.of(estimate, form)
+        share = 0.0 if best == worst else (estimate.value - worst) / (best - worst)
         tint = round(_PALE + (_STRONG - _PALE) * share)
-        return TableCell.of(e, form, tint=tint, marked=e.value == best != worst)
+        # Where all are equal none is the best.
+        marked = estimate.value == best != worst
+        return TableCell.of(estimate, form, tint=tint, marked=marked)
 
+    lines: list[list[str | TableCell]] = []
     rows = zip(pairings.matrix.lvlms, model.cells, model.lvlms, strict=True)
-    lines: list[list[str | TableCell]] = [
-        [lvlm, *map(cell, row), _effect(effect, scores)] for lvlm, row, effect in rows
-    ]
+    for lvlm, estimates, effect in rows:
+        lines.append([lvlm, *map(cell, estimates), _effect(effect, scores)])
     # A single LVLM has no effect: the column holds the mean of all cells alone.
     last = "effect" if len(model.lvlms) > 1 else "mean"
-    below = [_effect(e, scores) for e in model.t2is]
+    below = [_effect(effect, scores) for effect in model.t2is]
     name = "effect" if len(model.t2is) > 1 else "mean"
     lines.append([name, *below, form.number(model.mean.value)])
     about = f"{scores.scorer.scale}, {scores.scorer.direction} is better"
@@ -159,10 +164,11 @@ def score_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
     return ResultTable.of(title, ["LVLM", *pairings.matrix.t2is, last], lines, notes)
 
 
-def _effect(e: Estimate, scores: PairingScores, tint: int = 0) -> TableCell:
-    if e.reason == ONE_LEVEL:
+def _effect(effect: Estimate, scores: PairingScores, tint: int = 0) -> TableCell:
+    """Return an effect, marked where its interval is all on one side of 0."""
+    if effect.reason == ONE_LEVEL:
         return TableCell("")
-    return TableCell.of(e, scores.signed, tint=tint, marked=excludes_zero(e))
+    return TableCell.of(effect, scores.signed, tint=tint, marked=excludes_zero(effect))
 
 
 def _score_notes(pairings: Pairings, scores: PairingScores) -> list[str]:
@@ -176,13 +182,18 @@ def _score_notes(pairings: Pairings, scores: PairingScores) -> list[str]:
     )
     rows = [*model.cells, model.lvlms, model.t2is, *model.interaction]
     absent = set[str]()
-    for e in chain.from_iterable(rows):
-        if e.value is not None and e.ci95 is None and e.reason:
-            absent.add(e.reason)
-    notes = [compared, *(f"No interval: {reason}." for reason in sorted(absent))]
+    for estimate in chain.from_iterable(rows):
+        if estimate.value is not None and estimate.ci95 is None and estimate.reason:
+            absent.add(estimate.reason)
+    notes = [compared]
+    for reason in sorted(absent):
+        notes.append(f"No interval: {reason}.")
     if not _is_first(pairings, scores):
         return notes
-    silent = [s.scorer.name for s in pairings.scores if s not in pairings.scored]
+    silent = []
+    for others in pairings.scores:
+        if others not in pairings.scored:
+            silent.append(others.scorer.name)
     if silent:
         notes.append(f"No query has a score in every cell by {', '.join(silent)}.")
     if not matrix.is_crossed:
@@ -203,15 +214,18 @@ def interaction_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
     """
     model = scores.model
     sign = 1 if scores.scorer.direction == "higher" else -1
-    effects = chain(*model.interaction, model.lvlms, model.t2is)
-    most = max((abs(e.value) for e in effects if e.value), default=0.0)
+    strongest = 0.0
+    for effect in chain(*model.interaction, model.lvlms, model.t2is):
+        strongest = max(strongest, abs(effect.value or 0.0))
 
-    def cell(e: Estimate) -> TableCell:
-        tint = round(sign * _STRONG * (e.value or 0.0) / (most or 1.0))
-        return _effect(e, scores, tint)
+    def cell(effect: Estimate) -> TableCell:
+        # Without any effect all values are 0, whatever they are divided by.
+        tint = round(sign * _STRONG * (effect.value or 0.0) / (strongest or 1.0))
+        return _effect(effect, scores, tint)
 
-    named = zip(pairings.matrix.lvlms, model.interaction, strict=True)
-    rows: list[list[str | TableCell]] = [[lvlm, *map(cell, row)] for lvlm, row in named]
+    rows: list[list[str | TableCell]] = []
+    for lvlm, effects in zip(pairings.matrix.lvlms, model.interaction, strict=True):
+        rows.append([lvlm, *map(cell, effects)])
     title = _title(pairings, f"{scores.scorer.name}, interaction")
     notes = [ABOUT_INTERACTION] if _is_first(pairings, scores) else []
     return ResultTable.of(title, ["LVLM", *pairings.matrix.t2is], rows, notes)
@@ -219,11 +233,11 @@ def interaction_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
 
 def shares_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
     """Return what the scores' variance comes from."""
-    shares = {text: getattr(scores.model.shares, name) for name, text in SHARES.items()}
-    rows: list[list[str | TableCell]] = [
-        [text, TableCell(f"{100 * share:z.1f}%", tint=round(_STRONG * share))]
-        for text, share in shares.items()
-    ]
+    rows: list[list[str | TableCell]] = []
+    for name, text in SHARES.items():
+        share = getattr(scores.model.shares, name)
+        tint = round(_STRONG * share)
+        rows.append([text, TableCell(f"{100 * share:z.1f}%", tint=tint)])
     title = _title(pairings, f"{scores.scorer.name}, shares of variance")
     return ResultTable.of(title, ["a score depends on", "share"], rows, [ABOUT_SHARES])
 
@@ -278,7 +292,9 @@ def _ranges(numbers: Iterable[int]) -> str:
             runs[-1].append(number)
         else:
             runs.append([number])
-    parts = [f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs]
+    parts = []
+    for run in runs:
+        parts.append(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]))
     return ", ".join(parts)
 
 
@@ -302,7 +318,7 @@ def cost_table(pairings: Pairings) -> ResultTable:
     """Return what one document of each cell costs; frontiers by scorer and measure."""
     costs = pairings.costs
     assert costs is not None
-    names = [s.name for s in pairings.matrix.cells]
+    names = pairings.matrix.names
     head: list[str | TableColumn] = ["pairing"]
     for measure in costs.measures:
         better: Direction | None = "lower" if measure in PAID else None
@@ -328,7 +344,8 @@ def _sharing_notes(sharing: Mapping[str, Any], cells: int) -> list[str]:
             f"{sharing['same_seeds']:,} of {sharing['seeds']:,} places of images that "
             "several cells drew have the same noise seed in all of them."
         )
-    spent, alone = (sharing[name].get("seconds") for name in ("spent", "unshared"))
+    spent = sharing["spent"].get("seconds")
+    alone = sharing["unshared"].get("seconds")
     if spent and alone:
         notes.append(
             f"The matrix took {AMOUNT.number(spent)} busy seconds; without sharing it "
@@ -344,7 +361,7 @@ def write_pairings(board: Board, root: AnyPath, pairings: Sequence[Pairings]) ->
     content = {
         "weights": board.weights,
         "warning": board.warning,
-        "matrices": [_content(p) for p in pairings],
+        "matrices": [*map(_content, pairings)],
     }
     write_whole(root / "pairings.json", json_text(content, _plain))
     remarks = [f"Warning: {board.warning}." if board.warning else ""]
@@ -363,7 +380,13 @@ def _content(pairings: Pairings) -> dict[str, Any]:
     matrix = pairings.matrix
     costs = pairings.costs
     rankings = pairings.rankings
-    names = [series.name for series in rankings.series]
+    scores_by_scorer = {}
+    for scores in pairings.scores:
+        scores_by_scorer[scores.scorer.name] = _scores(pairings, scores)
+    agreement = []
+    for (i, j), rho in rankings.correlations.items():
+        names = [rankings.series[i].name, rankings.series[j].name]
+        agreement.append({"scorers": names, **rho.as_json()})
     return {
         "protocol": matrix.protocol,
         "lvlms": matrix.lvlms,
@@ -371,12 +394,9 @@ def _content(pairings: Pairings) -> dict[str, Any]:
         "systems": [_names_in(row) for row in matrix.systems],
         "left_aside": matrix.left_aside,
         "queries": pairings.queries,
-        "scores": {s.scorer.name: _scores(pairings, s) for s in pairings.scores},
+        "scores": scores_by_scorer,
         "mean_ranks": rankings.mean_ranks,
-        "agreement": [
-            {"scorers": [names[i], names[j]], **rho.as_json()}
-            for (i, j), rho in rankings.correlations.items()
-        ],
+        "agreement": agreement,
         "cost": None if costs is None else _costs(costs),
     }
 
@@ -443,8 +463,8 @@ def _csv(board: Board, pairings: Sequence[Pairings]) -> str:
     rows = []
     for one in pairings:
         for line in _lines_of(one):
-            *about, estimate = line
-            rows.append([one.matrix.protocol, *about, *_ends(estimate), *mark])
+            about = [one.matrix.protocol, line.scorer, line.part, line.lvlm, line.t2i]
+            rows.append([*about, *_ends(line.estimate), *mark])
     return csv_text([*_HEAD, *board.mark], rows)
 
 
@@ -456,8 +476,8 @@ def _lines_of(pairings: Pairings) -> Iterator[_Line]:
         return
     cells = product(pairings.matrix.lvlms, pairings.matrix.t2is)
     for (lvlm, t2i), system in zip(cells, pairings.matrix.cells, strict=True):
-        for measure, e in pairings.costs.cells[system.name].items():
-            yield _Line("", f"cost: {measure}", lvlm, t2i, e)
+        for measure, cost in pairings.costs.cells[system.name].items():
+            yield _Line("", f"cost: {measure}", lvlm, t2i, cost)
 
 
 def _lines_of_scorer(pairings: Pairings, scores: PairingScores) -> Iterator[_Line]:
@@ -466,14 +486,14 @@ def _lines_of_scorer(pairings: Pairings, scores: PairingScores) -> Iterator[_Lin
     name = scores.scorer.name
     model = scores.model
     yield _Line(name, "mean", "", "", model.mean)
-    for lvlm, e in zip(lvlms, model.lvlms, strict=True):
-        yield _Line(name, "lvlm effect", lvlm, "", e)
-    for t2i, e in zip(t2is, model.t2is, strict=True):
-        yield _Line(name, "t2i effect", "", t2i, e)
+    for lvlm, effect in zip(lvlms, model.lvlms, strict=True):
+        yield _Line(name, "lvlm effect", lvlm, "", effect)
+    for t2i, effect in zip(t2is, model.t2is, strict=True):
+        yield _Line(name, "t2i effect", "", t2i, effect)
     for part, rows in (("cell", model.cells), ("interaction", model.interaction)):
         for lvlm, row in zip(lvlms, rows, strict=True):
-            for t2i, e in zip(t2is, row, strict=True):
-                yield _Line(name, part, lvlm, t2i, e)
+            for t2i, estimate in zip(t2is, row, strict=True):
+                yield _Line(name, part, lvlm, t2i, estimate)
 
 
 def _ends(estimate: Estimate) -> list[Any]:
