@@ -21,6 +21,8 @@ from plait.benchmarks.tasks.controls import is_reference
 from plait.cluster.plan import Evaluation
 from plait.generators.base import Outcome, Result
 from plait.generators.document import Content, Image, Malformed, Query, Score, key_of
+from plait.generators.system import DescribedSystem
+from plait.scorers.base import Scorer
 
 _LARGEST = 2**53 - 1
 """JavaScript's Number.MAX_SAFE_INTEGER."""
@@ -50,38 +52,44 @@ def keys_shown(keys: Collection[str], limit: int | None) -> list[str]:
     They are chosen by the keys alone, so that pages of several runs over the same data
     show the same queries.
     """
-    return sorted(keys, key=lambda k: hashlib.sha256(k.encode()).hexdigest())[:limit]
+    by_digest = sorted(keys, key=lambda key: hashlib.sha256(key.encode()).hexdigest())
+    return by_digest[:limit]
 
 
 def entries_of(board: Board, keys: Collection[str]) -> list[ReportEntry]:
     """Return the entries of some queries in the order of their first answer."""
-    column = {s.name: i for i, s in enumerate(board.systems)}
-    found: dict[str, dict[tuple[int, int], Evaluation]] = {}
+    found: dict[str, dict[tuple[str, int], Evaluation]] = {}
     queries: dict[str, Query | Malformed] = {}
     repeats: dict[str, int] = {}
-    for e in board.reading(keys):
-        key = key_of(e.sample)
-        repeats[key] = max(repeats.get(key, 0), e.repeat + 1)
-        if e.complete:
-            queries.setdefault(key, e.sample)
-            found.setdefault(key, {})[column[e.system], e.repeat] = e
+    for evaluation in board.reading(keys):
+        key = key_of(evaluation.sample)
+        repeats[key] = max(repeats.get(key, 0), evaluation.repeat + 1)
+        if evaluation.complete:
+            queries.setdefault(key, evaluation.sample)
+            made = found.setdefault(key, {})
+            made[evaluation.system, evaluation.repeat] = evaluation
     entries = []
     for key, made in found.items():
         answers = []
-        for i in range(len(column)):
-            answers.append(tuple(made.get((i, repeat)) for repeat in range(repeats[key])))
+        for system in board.system_names:
+            of_system = [made.get((system, repeat)) for repeat in range(repeats[key])]
+            answers.append(tuple(of_system))
         entries.append(ReportEntry(key, queries[key], tuple(answers)))
     return entries
 
 
 def index_of(board: Board, entries: Sequence[ReportEntry]) -> dict[str, Any]:
     """Return what the page needs before it can show anything."""
+    groups = outcome_groups(board)
+    # Texts, as a number in the place of a value is a score.
+    places = {shape: str(place) for place, shape in enumerate(groups)}
+    scorers = board.scorer_names
+    outcomes = []
+    for group in groups.values():
+        scorer = scorers.index(group.scorer) if group.scorer else None
+        outcomes.append([group.outcome, scorer, group.reason])
     categories = board.category_names
     fields = board.field_names
-    names = [system.name for system in board.systems]
-    groups = outcome_groups(board)
-    scorers = [scorer.name for scorer in board.scorers]
-    places = {shape: str(i) for i, shape in enumerate(groups)}
     rows = []
     for entry in entries:
         category = categories.index(entry.query.category)
@@ -91,27 +99,27 @@ def index_of(board: Board, entries: Sequence[ReportEntry]) -> dict[str, Any]:
             cells.append([_cell(board, answer, places) for answer in of_system])
         rows.append([entry.anchor, category, field, cells])
     return {
-        "systems": [
-            {"name": s.name, "weights": weights_of(s), "reference": is_reference(s.name)}
-            for s in board.systems
-        ],
-        "order": [names.index(row["system"]) for row in rank(board)],
-        "scorers": [
-            {
-                "name": s.name,
-                "scale": s.scale,
-                "decimals": NumberForm.of(s.scale).digits,
-                "lower": s.direction == "lower",
-            }
-            for s in board.scorers
-        ],
+        "systems": [*map(_facts_of_system, board.systems)],
+        "order": [board.place_of_system[row["system"]] for row in rank(board)],
+        "scorers": [*map(_facts_of_scorer, board.scorers)],
         "categories": categories,
         "fields": fields,
-        "outcomes": [
-            [g.outcome, scorers.index(g.scorer) if g.scorer else None, g.reason]
-            for g in groups.values()
-        ],
+        "outcomes": outcomes,
         "entries": rows,
+    }
+
+
+def _facts_of_system(system: DescribedSystem) -> dict[str, Any]:
+    reference = is_reference(system.name)
+    return {"name": system.name, "weights": weights_of(system), "reference": reference}
+
+
+def _facts_of_scorer(scorer: Scorer) -> dict[str, Any]:
+    return {
+        "name": scorer.name,
+        "scale": scorer.scale,
+        "decimals": NumberForm.of(scorer.scale).digits,
+        "lower": scorer.direction == "lower",
     }
 
 
@@ -125,8 +133,10 @@ def _cell(
 
     def place(outcome: Outcome[Any] | None, scorer: str = "") -> str:
         name, reason, fault = outcome_of(outcome)
-        of = "" if outcome is None else scorer
-        return places[shape_of(of, name.of_scores if of else name, fault, reason)]
+        # What a scorer has not been asked yet counts as not made, like an answer.
+        if outcome is None or not scorer:
+            return places[shape_of("", name, fault, reason)]
+        return places[shape_of(scorer, name.of_scores, fault, reason)]
 
     def score(outcome: Outcome[Score] | None, scorer: str) -> float | str:
         value = score_value(outcome)
@@ -137,7 +147,7 @@ def _cell(
     document = None if answer is None else answer.document
     if answer is None or not isinstance(document, Result):
         return place(document)
-    return [score(answer.scores.get(s.name), s.name) for s in board.scorers]
+    return [score(answer.scores.get(name), name) for name in board.scorer_names]
 
 
 def row_of(board: Board, entry: ReportEntry, numbers: Mapping[str, int]) -> dict[str, Any]:
@@ -149,7 +159,9 @@ def row_of(board: Board, entry: ReportEntry, numbers: Mapping[str, int]) -> dict
     full: dict[str, Any] = {"answers": answers}
     if isinstance(query, Malformed):
         return full | {"turns": [], "malformed": query.reason}
-    full["turns"] = [[t.role, segments_of(t.content, numbers)] for t in query.turns]
+    full["turns"] = []
+    for turn in query.turns:
+        full["turns"].append([turn.role, segments_of(turn.content, numbers)])
     if query.reference is not None:
         full["truth"] = segments_of(query.reference.segments, numbers)
     if query.criteria:
@@ -159,7 +171,13 @@ def row_of(board: Board, entry: ReportEntry, numbers: Mapping[str, int]) -> dict
 
 def segments_of(content: Content, numbers: Mapping[str, int]) -> list[str | int]:
     """Return texts, and images as their numbers."""
-    return [numbers[s.digest] if isinstance(s, Image) else s.text for s in content]
+    shown: list[str | int] = []
+    for segment in content:
+        if isinstance(segment, Image):
+            shown.append(numbers[segment.digest])
+        else:
+            shown.append(segment.text)
+    return shown
 
 
 def _answer(
@@ -173,7 +191,8 @@ def _answer(
         shown["segments"] = segments_of(document.value.segments, numbers)
         if document.value.ends:
             shown["ends"] = list(document.value.ends)
-        shown["scores"] = [_score(answer.scores.get(s.name)) for s in board.scorers]
+        scores = [answer.scores.get(name) for name in board.scorer_names]
+        shown["scores"] = [*map(_score, scores)]
     else:
         shown |= _reason(document)
     if notes := getattr(document, "notes", None):
@@ -186,21 +205,27 @@ def _score(outcome: Outcome[Score] | None) -> dict[str, Any] | None:
         return None
     if not isinstance(outcome, Result):
         return _reason(outcome)
-    shown = {"parts": plain(outcome.value.parts), "notes": plain(outcome.notes)}
-    return {k: v for k, v in shown.items() if v}
+    shown = {}
+    if outcome.value.parts:
+        shown["parts"] = plain(outcome.value.parts)
+    if outcome.notes:
+        shown["notes"] = plain(outcome.notes)
+    return shown
 
 
 def _reason(outcome: Outcome[Any] | None) -> dict[str, str]:
-    _, reason, fault = outcome_of(outcome)
-    return {"reason": reason, "fault": fault} if fault else {"reason": reason}
+    words = outcome_of(outcome)
+    if not words.fault:
+        return {"reason": words.reason}
+    return {"reason": words.reason, "fault": words.fault}
 
 
 def plain(value: Any) -> Any:
     """Return `value` as JSON data; what JSON or JavaScript lacks becomes its text."""
     if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
+        return {str(name): plain(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(v) for v in value]
+        return [*map(plain, value)]
     # Of larger whole numbers, such as seeds, a page would show the nearest double.
     if isinstance(value, int) and abs(value) > _LARGEST:
         return str(value)
