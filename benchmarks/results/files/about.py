@@ -83,17 +83,25 @@ class RecordedScorer(Scorer):
         return self.has_shares
 
 
+def _pick(value: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Return some attributes of a value by name."""
+    return {name: getattr(value, name) for name in names}
+
+
 def facts_of_stage(spec: StageSpec) -> dict[str, Any]:
     """Return what is written down of a stage, under its folder."""
     placement = spec.placement
-    named = {name: spec.options[name] for name in _NAMING if name in spec.options}
+    options = {}
+    for name in _NAMING:
+        if name in spec.options:
+            options[name] = spec.options[name]
     return {
         "digest": spec.digest,
         "kind": spec.kind.value,
         "class": spec.target,
-        **{name: getattr(spec, name) for name in _OF_STAGE},
+        **_pick(spec, _OF_STAGE),
         "settings": dict(spec.settings),
-        "options": named,
+        "options": options,
         "num_gpus": placement.num_gpus,
         "endpoint": placement.endpoint,
         "starts_server": placement.server is not None,
@@ -103,6 +111,7 @@ def facts_of_stage(spec: StageSpec) -> dict[str, Any]:
 
 def stage_of(facts: Facts) -> StageSpec:
     """Return the stage that was written down; it names its records as it did then."""
+    # The server that plait started is gone, and its address with it.
     remote = facts["endpoint"] if not facts["starts_server"] else None
     about = {name: facts[name] for name in _OF_STAGE}
     target: str = facts["class"]
@@ -123,21 +132,23 @@ def facts_of_plan(plan: Plan, settings: Mapping[str, Facts]) -> dict[str, Any]:
     `settings` are those of scorers, by name.
     """
     folders = plan.folders
-    return {
-        "systems": [_facts_of_system(system, folders) for system in plan.systems],
-        "scorers": [
-            _facts_of_scorer(scorer, settings.get(scorer.name, {}), folders)
-            for scorer in plan.scorers
-        ],
-        "stages": {spec.folder: facts_of_stage(spec) for spec in plan.stages},
-    }
+    systems = [_facts_of_system(system, folders) for system in plan.systems]
+    scorers = []
+    for scorer in plan.scorers:
+        own = settings.get(scorer.name, {})
+        scorers.append(_facts_of_scorer(scorer, own, folders))
+    stages = {spec.folder: facts_of_stage(spec) for spec in plan.stages}
+    return {"systems": systems, "scorers": scorers, "stages": stages}
 
 
 def _facts_of_system(system: System, folders: Mapping[str, str]) -> dict[str, Any]:
-    own = {role: folders[stage.digest] for role, stage in system.roles.items()}
+    # Every role has an entry, that of a role which the system lacks is null.
+    roles: dict[str, str | None] = dict.fromkeys(ROLES)
+    for role, stage in system.roles.items():
+        roles[role] = folders[stage.digest]
     return {
         "name": system.name,
-        **{role: own.get(role) for role in ROLES},
+        **roles,
         **_OF_SYSTEM,
         **system.facts,
         "lvlm": system.lvlm,
@@ -157,7 +168,7 @@ def _facts_of_scorer(
     scorer: Scorer, settings: Facts, folders: Mapping[str, str]
 ) -> dict[str, Any]:
     return {
-        **{name: getattr(scorer, name) for name in _OF_SCORER},
+        **_pick(scorer, _OF_SCORER),
         "stages": [folders[stage.digest] for stage in scorer.stages],
         "manner": scorer.manner,
         "of_sets": scorer.of_sets,
@@ -189,9 +200,9 @@ def scorer_of(facts: Facts, stages: Mapping[str, StageSpec]) -> RecordedScorer:
 def read_measured(facts: Sequence[Facts]) -> tuple[MeasuredAgreement, ...]:
     """Return the agreement of judges with people that was written down."""
     measured = []
-    for one in facts:
-        figures = tuple(_agreement(figure) for figure in one["figures"])
-        measured.append(MeasuredAgreement(**{**one, "figures": figures}))
+    for of_judge in facts:
+        figures = tuple(map(_agreement, of_judge["figures"]))
+        measured.append(MeasuredAgreement(**{**of_judge, "figures": figures}))
     return tuple(measured)
 
 
@@ -206,10 +217,7 @@ def facts_of_figures(figures: Mapping[str, Sequence[Estimate]]) -> dict[str, Any
 
 def figures_of(facts: Facts) -> dict[str, list[Estimate]]:
     """Return the figures of sets that were written down."""
-    figures = {}
-    for name, own in facts.items():
-        figures[name] = [_estimate(one) for one in own]
-    return figures
+    return {name: [*map(_estimate, own)] for name, own in facts.items()}
 
 
 def _estimate(facts: Facts) -> Estimate:
@@ -236,7 +244,7 @@ class RunAbout:
     config: Facts
     """As it was resolved; never a secret."""
     ids: Sequence[str] | None = None
-    """Sample ids by which the queries were selected, if they were."""
+    """Ids of queries by which the queries were selected, if they were."""
     seed: int = 0
     repeats: int = 1
     selection: str = ""
@@ -269,4 +277,5 @@ class RunAbout:
     @property
     def as_json(self) -> dict[str, Any]:
         """As plain data."""
-        return {f.name: getattr(self, f.name) for f in fields(self)}
+        # `asdict` would copy everything below, too.
+        return _pick(self, [field.name for field in fields(self)])

@@ -284,20 +284,22 @@ class _Rows:
 
     def _position(self, table: pa.Table) -> tuple[npt.NDArray[Any], Codes, Codes]:
         """Return by row its repeat, and the places of its query and its system."""
-        systems = [system.name for system in self.results.systems]
         return (
             table.column("repeat").to_numpy(),
             Names.of(table, "query").recode([*self.results.heads]),
-            Names.of(table, "system").recode(systems),
+            Names.of(table, "system").recode(self._system_names),
         )
 
     def _answers(self) -> pa.Table:
-        more = {name: self.answers.column(name) for name in ("images", "discarded")}
-        return self._rows(self.answers, self.spending.answers, **more)
+        images = self.answers.column("images")
+        discarded = self.answers.column("discarded")
+        asked = self.spending.answers
+        return self._rows(self.answers, asked, images=images, discarded=discarded)
 
     def _scores(self) -> pa.Table:
-        own = {name: self.scores.column(name) for name in ("scorer", "value")}
-        return self._rows(self.scores, self.spending.scores, **own)
+        scorer = self.scores.column("scorer")
+        value = self.scores.column("value")
+        return self._rows(self.scores, self.spending.scores, scorer=scorer, value=value)
 
     def _parts(self, parts: pa.Table) -> pa.Table:
         # What a judgement took stands in the row of its score alone, to count once.
@@ -305,8 +307,12 @@ class _Rows:
         texts = {"outcome": OutcomeName.SCORED, "reason": "", "fault": ""}
         for name, text in texts.items():
             parts = parts.append_column(name, _texts_at([text], np.zeros(len(parts))))
-        own = {name: parts.column(name) for name in ("scorer", "value")}
-        return self._rows(parts, nothing, criterion=parts.column("name"), **own)
+        own = {
+            "criterion": parts.column("name"),
+            "scorer": parts.column("scorer"),
+            "value": parts.column("value"),
+        }
+        return self._rows(parts, nothing, **own)
 
     def _rows(self, table: pa.Table, asked: Asked, **own: Any) -> pa.Table:
         """Return rows with the columns of a board, those of `own` as they are given.
@@ -328,23 +334,34 @@ class _Rows:
         return pa.table(arrays, schema=SCHEMA)
 
     def _of_systems(self, table: pa.Table) -> dict[str, pa.Array]:
-        systems = self.results.systems
-        at = Names.of(table, "system").recode([s.name for s in systems])
-        compositions = [composition_of(system) for system in systems]
-        columns = {}
-        for i, name in enumerate(("lvlm", "t2i", "protocol")):
-            texts = [composition[i] for composition in compositions]
-            columns[name] = _texts_at(texts, at)
-        return columns
+        at = Names.of(table, "system").recode(self._system_names)
+        lvlms = []
+        t2is = []
+        protocols = []
+        for system in self.results.systems:
+            composition = composition_of(system)
+            lvlms.append(composition.lvlm)
+            t2is.append(composition.t2i)
+            protocols.append(composition.protocol)
+        return {
+            "lvlm": _texts_at(lvlms, at),
+            "t2i": _texts_at(t2is, at),
+            "protocol": _texts_at(protocols, at),
+        }
+
+    @property
+    def _system_names(self) -> list[str]:
+        return [system.name for system in self.results.systems]
 
     def _of_queries(self, table: pa.Table) -> dict[str, pa.Array]:
         heads = self.results.heads
         at = Names.of(table, "query").recode([*heads])
-        columns = {}
-        for i, name in enumerate(("category", "field")):
-            texts = [group[i] for group in heads.values()]
-            columns[name] = _texts_at(texts, at)
-        return columns
+        categories = []
+        fields = []
+        for category, field in heads.values():
+            categories.append(category)
+            fields.append(field)
+        return {"category": _texts_at(categories, at), "field": _texts_at(fields, at)}
 
     def _spent(self, asked: Asked, n: int) -> dict[str, pa.Array]:
         sums = {}
@@ -386,8 +403,12 @@ def _criterion_scales(results: ResultTables) -> dict[tuple[str, str], str]:
     names = ("scorer", "name", "scale", "kind")
     rows = results.table("parts", names)
     rows = rows.filter(pc.equal(rows.column("kind"), "criterion"))
+    # Grouped without any aggregate, the rows are each combination once.
     found = rows.group_by([*names], use_threads=False).aggregate([])
-    return {(row["scorer"], row["name"]): row["scale"] for row in found.to_pylist()}
+    scales = {}
+    for row in found.to_pylist():
+        scales[row["scorer"], row["name"]] = row["scale"]
+    return scales
 
 
 def _texts_at(texts: Sequence[str | None], at: npt.NDArray[Any]) -> pa.Array:
@@ -440,7 +461,10 @@ def _record_costs(results: ResultTables, stages: Collection[str]) -> dict[str, R
     """Return by key what the records of some stages, named by their folders, cost."""
     records = {}
     for row in results.rows("records", ["key", "stage", *_AMOUNTS], {"stage": stages}):
-        amounts = {name: row[name] for name in _AMOUNTS if row[name] is not None}
+        amounts = {}
+        for name in _AMOUNTS:
+            if row[name] is not None:
+                amounts[name] = row[name]
         spec = results.stages[row["stage"]]
         records[row["key"]] = RecordCost.with_amounts(spec, amounts)
     return records
@@ -450,25 +474,30 @@ def _cost(
     results: ResultTables, row: Mapping[str, Any], records: Mapping[str, RecordCost]
 ) -> DocumentCost:
     """Return what the document of one row of the answers cost."""
-    jobs = row["jobs"]
-    keys = sorted(job["key"] for job in jobs)
-    kinds = []
+    keys = []
+    requests = Counter[Kind]()
     render_seeds = []
-    for job in jobs:
+    for job in row["jobs"]:
+        keys.append(job["key"])
         kind = results.stages[job["stage"]].kind
-        kinds.append(kind)
+        requests[kind] += 1
         if kind is Kind.RENDER:
             render_seeds.append(job["seed"])
     # Where a critic has images drawn again, the first try of each has the seed that images
     # of other systems share.
     tries = json.loads(row["tries"] or "[]")
-    seeds = [one["seed"] for one in tries if one["try"] == 1] or render_seeds
+    first_seeds = [one["seed"] for one in tries if one["try"] == 1]
+    seeds = {}
+    for position, seed in enumerate(first_seeds or render_seeds):
+        if seed is not None:
+            seeds[position] = seed
     return DocumentCost(
         system=row["system"],
         query=row["query"],
         repeat=row["repeat"] - 1,
         done=row["outcome"] == OutcomeName.DONE,
-        records={key: records[key] for key in keys if key in records},
-        requests=Counter(kinds),
-        seeds={i: seed for i, seed in enumerate(seeds) if seed is not None},
+        # Sorted, so that sums over them are always made in one order.
+        records={key: records[key] for key in sorted(keys) if key in records},
+        requests=requests,
+        seeds=seeds,
     )

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from plait.benchmarks.results.files.about import RunAbout
+from plait.benchmarks.results.files.about import Facts, RunAbout
 from plait.benchmarks.results.files.reading import RunResults
 from plait.benchmarks.results.files.schema import TABLES
 from plait.benchmarks.results.files.writing import place_file, write_about, write_errors
 from plait.generators.system import ROLES
 from plait.pipelines.systems import parts_of
 
+T = TypeVar("T")
 Rows = Callable[[pa.Table], Any]
 """Returns which rows of a table stay, as a column of booleans."""
 Entries = list[dict[str, Any]]
@@ -69,21 +70,33 @@ def about_without(
         models.update(parts_of(facts["name"]).models)
     for facts in judging:
         used.update(facts["stages"])
-    figures = {}
-    for name, own in about.figures.items():
-        if name not in scorers:
-            pairs = zip(about.systems, own, strict=True)
-            figures[name] = [one for facts, one in pairs if facts["name"] not in systems]
+    figures: dict[str, list[Facts]] = {}
+    for name, of_systems in about.figures.items():
+        if name in scorers:
+            continue
+        figures[name] = []
+        # They are in the order of the systems.
+        for facts, figure in zip(about.systems, of_systems, strict=True):
+            if facts["name"] not in systems:
+                figures[name].append(figure)
+    rubrics = {**about.rubrics}
+    for name in scorers:
+        rubrics.pop(name, None)
     return replace(
         about,
         systems=left,
         scorers=judging,
-        stages={folder: facts for folder, facts in about.stages.items() if folder in used},
+        stages=_only(about.stages, used),
         figures=figures,
-        licences={name: own for name, own in about.licences.items() if name in models},
-        rubrics={name: text for name, text in about.rubrics.items() if name not in scorers},
+        licences=_only(about.licences, models),
+        rubrics=rubrics,
         unreadable=[folder for folder in about.unreadable if folder in used],
     )
+
+
+def _only(table: Mapping[str, T], names: Container[str]) -> dict[str, T]:
+    """Return the entries of a table under some names, in its order."""
+    return {name: value for name, value in table.items() if name in names}
 
 
 class _Rest:

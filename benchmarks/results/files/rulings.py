@@ -79,7 +79,8 @@ def row_of(series: str, ruling: Ruling) -> dict[str, Any]:
     """Return the row of a ruling, which belongs to the comparison named `series`."""
     row = {name: getattr(ruling, name) for name in (*_SHARED, "outcome", "fault", "marks")}
     for letter, side in (("a", ruling.first), ("b", ruling.second)):
-        row |= {f"{f.name}_{letter}": getattr(side, f.name) for f in fields(Side)}
+        for field in fields(Side):
+            row[f"{field.name}_{letter}"] = getattr(side, field.name)
     return row | {
         "series": series,
         "query": ruling.question,
@@ -109,7 +110,8 @@ def ruling_of(row: Mapping[str, Any]) -> Ruling:
 
 
 def _side_of(row: Mapping[str, Any], letter: str) -> Side:
-    return Side(**{f.name: row[f"{f.name}_{letter}"] for f in fields(Side)})
+    about = {field.name: row[f"{field.name}_{letter}"] for field in fields(Side)}
+    return Side(**about)
 
 
 def table_of(series: str, rulings: Iterable[Ruling]) -> pa.Table:
@@ -159,9 +161,11 @@ def read_rulings(path: AnyPath) -> Iterator[Ruling]:
             continue
         try:
             row = json.loads(line)
-            own: dict[str, Any] = {n: Side(**row[n]) for n in ("first", "second")}
-            own["marks"] = row["marks"] and tuple(row["marks"])
-            own["jobs"] = tuple(row.get("jobs", ()))
-            yield Ruling(**{**row, **own})
+            row["first"] = Side(**row["first"])
+            row["second"] = Side(**row["second"])
+            row["marks"] = row["marks"] and tuple(row["marks"])
+            # Earlier versions did not note what was asked.
+            row["jobs"] = tuple(row.get("jobs", ()))
+            yield Ruling(**row)
         except (ValueError, TypeError, KeyError) as error:
             raise UsageError(f"{path}, line {number}, is not a ruling: {error}") from None

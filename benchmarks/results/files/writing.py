@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from plait.benchmarks.results.board import SCORED, outcome_of, score_value
+from plait.benchmarks.results.board import SCORED, OutcomeWords, outcome_of, score_value
 from plait.benchmarks.results.costs import amounts_of
 from plait.benchmarks.results.files.about import Facts, RunAbout, facts_of_figures
 from plait.benchmarks.results.files.key_index import KeyIndex, numbers_in
@@ -63,6 +63,7 @@ from plait.generators.errors import PlaitError
 from plait.generators.files import copy_whole, write_error, write_whole
 from plait.generators.system import TRIES, Variant
 from plait.scorers.base import Scorer
+from plait.scorers.statistics.estimate import Estimate
 
 VARIANTS: tuple[Variant, ...] = ("text", "interleaved", "plain")
 _IMAGE_BYTES = 128 << 20
@@ -74,8 +75,6 @@ _FOOTER_END = 8
 _NO_COSTS = "What documents cost is not shown."
 _BY_SYSTEM = ("answers", "scores", "parts", "embeddings")
 """Tables whose row groups hold rows of one system each."""
-
-
 _OF_READING = ("figures", "damaged", "unreadable")
 """Facts of a run that come from reading its records."""
 USAGE = "usage"
@@ -83,6 +82,7 @@ LOST_IMAGES = "lost_images"
 """Entries of `run.json`: what the records of stages used, by the stages' names, and how
 many images of the data could not be copied."""
 _OF_RECORDS = ("outcome", "fault", "at", "usage", "seconds")
+"""Columns of a record that the table `records` is made of, besides its key."""
 
 
 class ResultsWriter:
@@ -124,7 +124,9 @@ class ResultsWriter:
         self._lost_images = 0
         self._temporary = tempfile.TemporaryDirectory(prefix="plait-results-")
         place = Path(self._temporary.name)
-        self._tables = {n: Spill(s, place / f"{n}.arrow") for n, s in TABLES.items()}
+        self._tables: dict[str, Spill] = {}
+        for name, schema in TABLES.items():
+            self._tables[name] = Spill(schema, place / f"{name}.arrow")
         self._keys = defaultdict[str, bytearray](bytearray)
         """By folder of a stage, the records that answers and scores are made of: sixteen
         bytes of each, as there may be millions."""
@@ -136,7 +138,9 @@ class ResultsWriter:
         for scorer in self._plan.scorers:
             if scorer.of_sets:
                 # A system without any member has a figure too.
-                self._members[scorer.name] = {s.name: {} for s in self._plan.systems}
+                members = self._members.setdefault(scorer.name, {})
+                for system in self._plan.systems:
+                    members[system.name] = {}
         for query in self._plan.samples:
             self._add_query(query)
 
@@ -180,10 +184,13 @@ class ResultsWriter:
         return worded
 
     def _turns(self, turns: Sequence[Turn]) -> list[dict[str, Any]]:
-        return [{"role": t.role, "content": self._content(t.content)} for t in turns]
+        rows = []
+        for turn in turns:
+            rows.append({"role": turn.role, "content": self._content(turn.content)})
+        return rows
 
     def _content(self, content: Content) -> list[dict[str, Any]]:
-        return [self._segment(segment) for segment in content]
+        return [*map(self._segment, content)]
 
     def _segment(self, segment: Text | Image) -> dict[str, Any]:
         if isinstance(segment, Text):
@@ -205,34 +212,39 @@ class ResultsWriter:
 
     # ------------------------------------------------------------------------- answers
 
-    def _add(self, e: Evaluation) -> None:
-        # In the program repeats count from 0, in tables from 1, as people count.
-        about = {"system": e.system, "query": key_of(e.sample), "repeat": e.repeat + 1}
-        self._add_answer(about, e)
-        if not isinstance(e.document, Result):
-            self._add_no_document(about, e)
+    def _add(self, evaluation: Evaluation) -> None:
+        about = {
+            "system": evaluation.system,
+            "query": key_of(evaluation.sample),
+            # In the program repeats count from 0, in tables from 1, as people count.
+            "repeat": evaluation.repeat + 1,
+        }
+        self._add_answer(about, evaluation)
+        if not isinstance(evaluation.document, Result):
+            self._add_no_document(about, evaluation)
             return
         for scorer in self._plan.scorers:
-            if scorer.name in e.scores:
-                self._add_score(about | {"scorer": scorer.name}, scorer, e)
+            if scorer.name in evaluation.scores:
+                self._add_score(about | {"scorer": scorer.name}, scorer, evaluation)
 
-    def _add_answer(self, about: dict[str, Any], e: Evaluation) -> None:
-        name, reason, fault = outcome_of(e.document)
-        row = about | {"outcome": name, "reason": reason, "fault": fault}
-        jobs = e.jobs.get("", ())
+    def _add_answer(self, about: dict[str, Any], evaluation: Evaluation) -> None:
+        document = evaluation.document
+        row = about | _words(outcome_of(document))
+        # The jobs of the answer itself stand under no scorer.
+        jobs = evaluation.jobs.get("", ())
         row["jobs"] = self._add_jobs(jobs)
         requests = [job.input for job in jobs if isinstance(job.input, Request)]
         row["seed"] = requests[0].seed if requests else None
-        if isinstance(e.document, Result):
-            row |= self._document(e.document.value)
-            if tries := e.document.notes.get(TRIES, ()):
+        if isinstance(document, Result):
+            row |= self._document(document.value)
+            if tries := document.notes.get(TRIES, ()):
                 row["tries"] = json.dumps(tries, ensure_ascii=False)
                 row["discarded"] = sum(not tried["kept"] for tried in tries)
-        self._tables["answers"].add(row, e.system)
+        self._tables["answers"].add(row, evaluation.system)
 
-    def _add_no_document(self, about: dict[str, Any], e: Evaluation) -> None:
+    def _add_no_document(self, about: dict[str, Any], evaluation: Evaluation) -> None:
         """Add a row for each scorer that says why there is nothing to judge."""
-        name, reason, fault = outcome_of(e.document)
+        name, reason, fault = outcome_of(evaluation.document)
         kind = f"{name} ({fault})" if fault else name
         row = about | {
             "outcome": OutcomeName.NO_DOCUMENT,
@@ -241,7 +253,8 @@ class ResultsWriter:
             "jobs": [],
         }
         for scorer in self._plan.scorers:
-            self._tables["scores"].add(row | {"scorer": scorer.name}, e.system)
+            named = row | {"scorer": scorer.name}
+            self._tables["scores"].add(named, evaluation.system)
 
     def _document(self, document: Document) -> dict[str, Any]:
         segments = []
@@ -255,24 +268,26 @@ class ResultsWriter:
             "images": len(document.images),
         }
 
-    def _add_score(self, about: dict[str, Any], scorer: Scorer, e: Evaluation) -> None:
-        outcome = e.scores[scorer.name]
-        name, reason, fault = outcome_of(outcome)
+    def _add_score(
+        self, about: dict[str, Any], scorer: Scorer, evaluation: Evaluation
+    ) -> None:
+        system = evaluation.system
+        outcome = evaluation.scores[scorer.name]
+        row = about | _words(outcome_of(outcome)) | {"value": score_value(outcome)}
         detail: Mapping[str, Any] = {}
         if isinstance(outcome, Result):
-            name = SCORED
+            # A judgement that gave a value is `scored`, where an answer is `done`.
+            row["outcome"] = SCORED
             detail = outcome.value.parts
             for part in scorer.parts_of(outcome.value):
-                self._tables["parts"].add(about | part._asdict(), e.system)
+                self._tables["parts"].add(about | part._asdict(), system)
         elif isinstance(outcome, Unread):
             detail = outcome.parts
         elif isinstance(outcome, SetMember):
             self._add_member(about, outcome)
-        row = about | {"outcome": name, "value": score_value(outcome)}
-        row |= {"reason": reason, "fault": fault}
         row["detail"] = json.dumps(dict(detail), ensure_ascii=False) if detail else None
-        row["jobs"] = self._add_jobs(e.jobs.get(scorer.name, ()))
-        self._tables["scores"].add(row, e.system)
+        row["jobs"] = self._add_jobs(evaluation.jobs.get(scorer.name, ()))
+        self._tables["scores"].add(row, system)
 
     def _add_member(self, about: Mapping[str, Any], member: SetMember) -> None:
         own = self._members[about["scorer"]][about["system"]]
@@ -287,7 +302,7 @@ class ResultsWriter:
 
     def _add_jobs(self, jobs: Iterable[Job]) -> list[dict[str, Any]]:
         """Add what jobs ask, and note their records; return what rows say of them."""
-        return [self._add_job(job) for job in jobs]
+        return [*map(self._add_job, jobs)]
 
     def _add_job(self, job: Job) -> dict[str, Any]:
         row = job_row(job, self._store, self._folders[job.spec.digest])
@@ -377,15 +392,10 @@ class ResultsWriter:
         self._add_comparisons(folder)
         with write_errors(folder):
             tables = self._write_tables(folder)
-            figures = {}
-            for scorer in self._plan.scorers:
-                if scorer.of_sets:
-                    members = self._members[scorer.name].values()
-                    figures[scorer.name] = [scorer.figure(own) for own in members]
             about = replace(
                 self._about,
                 damaged=len(self._store.damage),
-                figures=facts_of_figures(figures),
+                figures=facts_of_figures(self._figures()),
                 unreadable=unreadable,
             )
             content = {
@@ -395,6 +405,15 @@ class ResultsWriter:
                 LOST_IMAGES: self._lost_images,
             }
             write_about(folder, content | about.as_json)
+
+    def _figures(self) -> dict[str, list[Estimate]]:
+        """Return by scorer of sets the figure of each system."""
+        figures = {}
+        for scorer in self._plan.scorers:
+            if scorer.of_sets:
+                members = self._members[scorer.name].values()
+                figures[scorer.name] = [*map(scorer.figure, members)]
+        return figures
 
     def _write_tables(self, folder: AnyPath) -> dict[str, list[dict[str, Any]]]:
         """Put the tables that have rows in their place; their entries in `run.json`."""
@@ -432,13 +451,15 @@ class ResultsWriter:
         files = []
         wanted = dict(self._images)
         for former in former_tables(folder, "images").get("images", ()):
+            # A file that cannot be read holds nothing: its images are written again.
             with suppress(OSError, pa.ArrowException):
                 source = folder / former["file"]
                 table = pq.read_table(io_of(source), columns=["digest"])
-                digests = {*table.column("digest").to_pylist()}
-                if wanted.keys() & digests:
+                there = wanted.keys() & {*table.column("digest").to_pylist()}
+                if there:
                     files.append(former)
-                    wanted = {d: i for d, i in wanted.items() if d not in digests}
+                for digest in there:
+                    del wanted[digest]
         if not self._copies_images:
             return files
         temporary = Path(self._temporary.name)
@@ -448,6 +469,11 @@ class ResultsWriter:
     def _note_lost(self, image: Image, error: Exception) -> None:
         self._lost_images += 1
         self._store.on_notice(f"an image of the data is not kept: {error}")
+
+
+def _words(words: OutcomeWords) -> dict[str, str]:
+    """Return what is said of an outcome under the names of columns."""
+    return {"outcome": words.name, "reason": words.reason, "fault": words.fault}
 
 
 def _own_name(image: Image) -> str:
