@@ -26,8 +26,8 @@ from starlette.exceptions import HTTPException
 
 from plait.benchmarks.serving.chats import (
     ChatReply,
+    query_of,
     refuse_other_sampling,
-    sample_of,
     token_limit,
 )
 from plait.benchmarks.serving.drawing import (
@@ -62,6 +62,11 @@ _LONGEST_SHOWN = 40
 """Characters of a wrong value that is repeated in an error."""
 _EXTRA = "Extra inputs are not permitted"
 _UNSUPPORTED = "this field is not supported"
+_LACKING = {
+    "chat": "draws from prompts: use /v1/images/generations",
+    "images": "does not draw from prompts: use /v1/chat/completions",
+}
+"""By ability, what a model without it does, and which path to use."""
 routes = APIRouter()
 
 
@@ -100,17 +105,18 @@ async def chat(body: ChatRequest, engine: Engine) -> Response:
     system = engine.model.system
     assert system is not None
     engine.refuse_unless_ready()
-    sample = await asyncio.to_thread(sample_of, body, engine.model)
+    query = await asyncio.to_thread(query_of, body, engine.model)
     first = system.stages[0]
     refuse_other_sampling(body, first)
     limit = token_limit(body, first.settings, engine.takes_max_tokens(first))
     seed = secrets.randbelow(2**31) if body.seed is None else body.seed
     repetition = Repetition(as_asked, seed, max_tokens=limit)
-    made = await engine.answer(system.reply(sample, repetition))
+    made = await engine.answer(system.reply(query, repetition))
     reply = ChatReply(model=engine.model, made=made, seed=seed, format=body.picture_format)
     if body.stream:
         usage = body.stream_options is not None and body.stream_options.include_usage
         return StreamingResponse(reply.events(usage), media_type="text/event-stream")
+    # Images are read and encoded, for which other requests need not wait.
     return JSONResponse(await asyncio.to_thread(lambda: reply.whole))
 
 
@@ -219,11 +225,8 @@ def _require(engine: ServingEngine, name: str | None, ability: str) -> None:
     able = abilities[name] if name else {*chain.from_iterable(abilities.values())}
     if ability not in able:
         what = name or engine.model.name
-        reasons = {
-            "chat": "draws from prompts: use /v1/images/generations",
-            "images": "does not draw from prompts: use /v1/chat/completions",
-        }
-        raise RequestRefused("unsupported_value", f"{what} {reasons[ability]}", "model")
+        reason = f"{what} {_LACKING[ability]}"
+        raise RequestRefused("unsupported_value", reason, "model")
 
 
 def _unknown_model(engine: ServingEngine, name: str) -> RequestRefused:
@@ -247,17 +250,24 @@ async def _invalid(request: Request, error: Exception) -> Response:
     errors = error.errors()
     kinds = {"json_invalid": "invalid_json", "missing": "missing"}
     code = kinds.get(errors[0]["type"], "invalid_value")
-    places = [_path_of(error) for error in errors]
-    texts = [_rule_of(error) for error in errors]
-    lines = [f"{p}: {t}" if p else t for p, t in zip(places, texts, strict=True)]
-    message = "; ".join(dict.fromkeys(lines[:_SHOWN_ERRORS]))
-    return RequestRefused(code, message, places[0] or None).reply
+    lines = []
+    for error_of_field in errors[:_SHOWN_ERRORS]:
+        place = _path_of(error_of_field)
+        rule = _rule_of(error_of_field)
+        lines.append(f"{place}: {rule}" if place else rule)
+    # One value may break the same rule of several forms that a field can have.
+    message = "; ".join(dict.fromkeys(lines))
+    return RequestRefused(code, message, _path_of(errors[0]) or None).reply
 
 
 def _path_of(error: Mapping[str, Any]) -> str:
     """Return the field that an error of validation is about; empty for the whole body."""
-    without = {"body", *FORMS}
-    return ".".join(str(part) for part in error["loc"] if part not in without)
+    # Pydantic also names the form of a body, which is none of its fields.
+    path = []
+    for part in error["loc"]:
+        if part not in ("body", *FORMS):
+            path.append(str(part))
+    return ".".join(path)
 
 
 def _rule_of(error: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Chats: a request as a sample and the limits of its answer; a document as the reply."""
+"""Chats: a request as a query and the limits of its answer; a document as the reply."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
-from typing import Any
+from itertools import chain, count
+from typing import Any, NamedTuple
 
 from PIL import Image as Pillow
 
@@ -28,13 +28,13 @@ from plait.generators.document import Document, Image, Query, Text, Turn
 from plait.pipelines.endpoints.media import Media, MediaError, decode_embedded, image_of
 
 QUERY = "query"
-"""Id of every sample: with it `seed` gives the answer that `LocalSystem` gives in Python
+"""Id of every query: with it `seed` gives the answer that `LocalSystem` gives in Python
 to `question(...)` with the same seed."""
 _LIMITS = ("max_new_tokens", "max_tokens", "max_text_tokens")
 """What stages call the longest answer that they write."""
 
 
-def sample_of(request: ChatRequest, model: ServedModel) -> Query:
+def query_of(request: ChatRequest, model: ServedModel) -> Query:
     """Return the conversation; RequestRefused where `model` cannot honour the request.
 
     Decodes all images once: call it outside the event loop.
@@ -71,22 +71,29 @@ def turns_of(messages: Sequence[ChatMessage], where: str = "messages") -> tuple[
 
     `where` is the messages' place in the request. All images are decoded once.
     """
-    turns = tuple(_turn(m, f"{where}[{i}]") for i, m in enumerate(messages))
+    turns = []
+    for number, message in enumerate(messages):
+        turns.append(_turn(message, f"{where}[{number}]"))
     role = turns[-1].role
     if role != "user":
         reason = f"the last message must be the user's, not the {role}'s"
         raise RequestRefused("invalid_value", reason, where)
-    return turns
+    return tuple(turns)
 
 
 def _turn(message: ChatMessage, where: str) -> Turn:
-    content = tuple(
-        Text(part) if isinstance(part, str) else decode_image(part.url, where)
-        for part in _parts(message)
-    )
+    segments: list[Text | Image] = []
+    holds_image = False
+    for part in _parts(message):
+        if isinstance(part, str):
+            segments.append(Text(part))
+        else:
+            segments.append(decode_image(part.url, where))
+            holds_image = True
+    content = tuple(segments)
     if message.role == "user" or message.role == "assistant":
         return Turn(message.role, content)
-    if any(isinstance(s, Image) for s in content):
+    if holds_image:
         reason = f"{where}: images belong to a user's or an assistant's turn"
         raise RequestRefused("invalid_value", reason, where)
     return Turn("system", content)
@@ -97,11 +104,15 @@ def _parts(message: ChatMessage) -> list[str | ImageUrl | ImageData]:
     if message.segments is not None:
         return [segment.data for segment in message.segments]
     content = message.content or ()
-    images = message.images or ()
+    parts: list[str | ImageUrl | ImageData] = []
     if isinstance(content, str):
-        return [content, *(part.image_url for part in images)]
-    parts = (*content, *images)
-    return [p.text if isinstance(p, TextPart) else p.image_url for p in parts]
+        parts.append(content)
+    else:
+        for part in content:
+            parts.append(part.text if isinstance(part, TextPart) else part.image_url)
+    for image in message.images or ():
+        parts.append(image.image_url)
+    return parts
 
 
 def decode_image(url: str, where: str) -> Image:
@@ -129,18 +140,30 @@ def token_limit(
 
     A limit that is no lower than the stage's own holds anyway.
     """
-    asked = [n for n in (request.max_tokens, request.max_completion_tokens) if n]
-    own = next((settings[k] for k in _LIMITS if settings.get(k) is not None), None)
-    if not asked or (own is not None and min(asked) >= own):
+    # Two names of one limit: OpenAI's older and newer one. The lower holds.
+    limits = [*filter(None, (request.max_tokens, request.max_completion_tokens))]
+    if not limits:
+        return None
+    asked = min(limits)
+    own = _own_limit(settings)
+    if own is not None and asked >= own:
         return None
     if takes_limit:
-        return min(asked)
+        return asked
     known = "not known to the server" if own is None else f"{own} tokens"
     reason = (
-        f"the longest answer is fixed while the server runs ({known}); {min(asked)} cannot "
+        f"the longest answer is fixed while the server runs ({known}); {asked} cannot "
         "be honoured: leave max_tokens out"
     )
     raise RequestRefused("unsupported_value", reason, "max_tokens")
+
+
+def _own_limit(settings: Mapping[str, Any]) -> int | None:
+    """Return the tokens of a stage's longest answer; None where it declares none."""
+    for name in _LIMITS:
+        if settings.get(name) is not None:
+            return int(settings[name])
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,12 +233,16 @@ class ChatReply:
         segments = self.made.value.segments
         images = self.made.value.images
         message: dict[str, Any] = {"role": "assistant", "content": self.made.value.text}
-        if images and self.format == "content":
-            message["content"] = [_part(s) for s in segments]
-        if images and self.format in (None, "images"):
-            message["images"] = [_part(i) | {"index": n} for n, i in enumerate(images)]
-        if images and self.format in (None, "segments"):
-            message["segments"] = [self._segment(s, n) for n, s in enumerate(segments)]
+        if not images:
+            return message
+        if self.format == "content":
+            message["content"] = [*map(_part, segments)]
+        if self.format in (None, "images"):
+            message["images"] = []
+            for number, image in enumerate(images):
+                message["images"].append(_part(image) | {"index": number})
+        if self.format in (None, "segments"):
+            message["segments"] = [*map(self._segment, segments, count())]
         return message
 
     def _segment(self, segment: Text | Image, number: int) -> dict[str, Any]:
@@ -225,7 +252,7 @@ class ChatReply:
             return about | {"kind": "text", "data": segment.text}
         data = {
             "kind": "image",
-            "mime_type": shape_of(segment)[0],
+            "mime_type": image_facts(segment).media_type,
             "size_bytes": len(segment.read()),
             "sha256": segment.digest,
             "url": data_url(segment),
@@ -256,11 +283,21 @@ def _part(segment: Text | Image) -> dict[str, Any]:
 
 def data_url(image: Image) -> str:
     """Return the image's own bytes, not encoded again."""
-    return f"data:{shape_of(image)[0]};base64,{base64.b64encode(image.read()).decode()}"
+    encoded = base64.b64encode(image.read()).decode()
+    return f"data:{image_facts(image).media_type};base64,{encoded}"
 
 
-def shape_of(image: Image) -> tuple[str, int, int]:
-    """Return the media type of the image's bytes, its width and its height in pixels."""
+class ImageFacts(NamedTuple):
+    """What the bytes of an image say of it."""
+
+    media_type: str
+    width: int
+    height: int
+    """Both in pixels."""
+
+
+def image_facts(image: Image) -> ImageFacts:
+    """Return media type and size of an image, of which only the head is decoded."""
     with Pillow.open(io.BytesIO(image.read())) as opened:
         kind = Pillow.MIME.get(opened.format or "", "application/octet-stream")
-        return kind, opened.width, opened.height
+        return ImageFacts(kind, opened.width, opened.height)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from plait.benchmarks.serving.chats import QUERY, shape_of
+from plait.benchmarks.serving.chats import QUERY, image_facts
 from plait.benchmarks.serving.refusals import RequestRefused, refuse_other
 from plait.benchmarks.serving.schemas import MOST_SEEDS, ImageGenerationRequest
 from plait.benchmarks.serving.served import ServedModel
@@ -65,12 +65,18 @@ def _settings_of(request: ImageGenerationRequest) -> dict[str, Any]:
 
 def draw(stage: StageSpec, prompt: str, seeds: Sequence[int]) -> Walk[tuple[Image, ...]]:
     """Walk through one request: all its images, or what the first one lacks."""
-    requests = [ImageRequest(prompt, seed=s if stage.seeded else None) for s in seeds]
-    outcomes = yield [Job(stage, r, QUERY) for r in requests]
+    jobs = []
+    for seed in seeds:
+        # A seed would be part of the key of a result that does not depend on it.
+        request = ImageRequest(prompt, seed=seed if stage.seeded else None)
+        jobs.append(Job(stage, request, QUERY))
+    outcomes = yield jobs
+    images = []
     for outcome in outcomes:
         if not isinstance(outcome, Result):
             return outcome
-    return Result(tuple(o.value for o in outcomes if isinstance(o, Result)))
+        images.append(outcome.value)
+    return Result(tuple(images))
 
 
 def images_reply(
@@ -80,17 +86,18 @@ def images_reply(
     seconds: float,
 ) -> dict[str, Any]:
     """Return the reply of `/v1/images/generations`, with the seed of each image."""
-    data = [
-        {"b64_json": base64.b64encode(image.read()).decode(), "seed": seed}
-        for image, seed in zip(made.value, seeds, strict=True)
-    ]
-    kind, width, height = shape_of(made.value[0])
+    data = []
+    for image, seed in zip(made.value, seeds, strict=True):
+        encoded = base64.b64encode(image.read()).decode()
+        data.append({"b64_json": encoded, "seed": seed})
+    # All are of one stage, and so alike.
+    first = image_facts(made.value[0])
     return {
         "created": int(time.time()),
         "model": model.t2i_name,
         "data": data,
-        "output_format": kind.partition("/")[2],
-        "size": f"{width}x{height}",
+        "output_format": first.media_type.partition("/")[2],
+        "size": f"{first.width}x{first.height}",
         "usage": {"image_count": len(data), **made.usage},
         "inference_time_s": round(seconds, 4),
         "system_fingerprint": model.fingerprint,

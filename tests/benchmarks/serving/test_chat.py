@@ -24,7 +24,7 @@ from serving_helpers import (
 from trial import system_of_stages
 
 from plait.benchmarks.local import LocalSystem, question
-from plait.benchmarks.serving.chats import ChatReply, sample_of
+from plait.benchmarks.serving.chats import ChatReply, query_of
 from plait.benchmarks.serving.refusals import RequestRefused
 from plait.benchmarks.serving.schemas import ChatRequest
 from plait.benchmarks.tasks.published import as_asked
@@ -140,8 +140,8 @@ def test_segments_are_read_in_their_order() -> None:
     segments = [{"kind": "text", "data": "a"}, part, {"kind": "text", "data": "b"}]
     answer = {"role": "assistant", "content": "a\nb", "segments": segments}
     body = {"messages": [user("Draw"), answer, user("And then?")]}
-    sample = sample_of(ChatRequest.model_validate(body), trial_model())
-    assert sample.turns[1] == Turn("assistant", (Text("a"), PICTURE, Text("b")))
+    query = query_of(ChatRequest.model_validate(body), trial_model())
+    assert query.turns[1] == Turn("assistant", (Text("a"), PICTURE, Text("b")))
 
 
 def continued(turns: tuple[Turn, ...]) -> Document:
@@ -234,7 +234,7 @@ WORDS = system_of_stages(name="words", draft=trial_model().stages[0], max_images
 def test_what_a_model_cannot_answer_with_is_refused(model: Any, modalities: Any) -> None:
     request = ChatRequest(messages=[user("Draw")], modalities=modalities)
     with pytest.raises(RequestRefused) as caught:
-        sample_of(request, model)
+        query_of(request, model)
     refusal = caught.value
     assert (refusal.status_code, refusal.code) == (400, "unsupported_value")
     assert refusal.param == "modalities"
