@@ -1,4 +1,4 @@
-"""Text, images, drafts, documents and samples: the values that flow between stages.
+"""Text, images, drafts, documents and queries: the values that flow between stages.
 
 Standard library only, so that importing it costs nothing. All values are frozen. Bytes
 are a `Blob`, known by its digest, whose data may still have to be read.
@@ -20,8 +20,6 @@ from typing import Any, Literal, Self, TypeVar
 from plait.generators.thoughts import Reply, holds_thought, separate
 
 Role = Literal["system", "user", "assistant"]
-
-
 C = TypeVar("C")
 
 
@@ -31,13 +29,19 @@ def _pickle_as_call(kind: type[C]) -> type[C]:
     A message to a worker holds thousands of values, and what such a class does by itself
     looks its fields up anew for each: that takes three times as long.
     """
-    fields_ = dataclasses.fields(kind)  # type: ignore[arg-type]
-    names = [f.name for f in fields_ if not f.kw_only]
-    others = [f.name for f in fields_ if f.kw_only]
+    positional = []
+    by_keyword = []
+    for declared in dataclasses.fields(kind):  # type: ignore[arg-type]
+        names = by_keyword if declared.kw_only else positional
+        names.append(declared.name)
 
     def reduce(self: C) -> tuple[Any, ...]:
-        values = tuple([getattr(self, name) for name in names])
-        named = {n: v for n in others if (v := getattr(self, n)) is not None}
+        values = tuple([getattr(self, name) for name in positional])
+        named = {}
+        for name in by_keyword:
+            # Most values have none of these, which is their default.
+            if (value := getattr(self, name)) is not None:
+                named[name] = value
         return (partial(kind, **named) if named else kind), values
 
     kind.__reduce__ = reduce  # type: ignore[method-assign,assignment]
@@ -102,6 +106,18 @@ Content = tuple[Text | Image, ...]
 """Ordered text and images, as a question, an answer or a conversation turn."""
 
 
+def texts_in(segments: Iterable[Any]) -> Iterator[str]:
+    """Yield the texts among segments of any kind, in order."""
+    for segment in segments:
+        if isinstance(segment, Text):
+            yield segment.text
+
+
+def images_in(segments: Iterable[Any]) -> tuple[Image, ...]:
+    """Return the images among segments of any kind, in order."""
+    return tuple([segment for segment in segments if isinstance(segment, Image)])
+
+
 @_pickle_as_call
 @dataclass(frozen=True, slots=True)
 class ImageRequest:
@@ -141,7 +157,7 @@ class Draft:
     @property
     def text(self) -> str:
         """All text, in order, without images and requests."""
-        return "".join(s.text for s in self.segments if isinstance(s, Text))
+        return "".join(texts_in(self.segments))
 
     @property
     def reply(self) -> Reply:
@@ -159,12 +175,13 @@ class Draft:
     @property
     def requests(self) -> tuple[ImageRequest, ...]:
         """The images asked for, in order."""
-        return tuple(s for s in self.segments if isinstance(s, ImageRequest))
+        segments = self.segments
+        return tuple([asked for asked in segments if isinstance(asked, ImageRequest)])
 
     @property
     def images(self) -> tuple[Image, ...]:
         """The images that came with the answer (from a server that draws), in order."""
-        return tuple(s for s in self.segments if isinstance(s, Image))
+        return images_in(self.segments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,12 +214,15 @@ class Document:
     def answers(self) -> tuple["Document", ...]:
         """One document for each turn that was answered."""
         ends = self.ends or (len(self.segments),)
-        return tuple(Document(self.segments[a:b]) for a, b in pairwise((0, *ends)))
+        answers = []
+        for start, end in pairwise((0, *ends)):
+            answers.append(Document(self.segments[start:end]))
+        return tuple(answers)
 
     @property
     def text(self) -> str:
         """All text, one segment a line."""
-        return "\n".join(s.text for s in self.segments if isinstance(s, Text))
+        return "\n".join(texts_in(self.segments))
 
     @property
     def holds_thought(self) -> bool:
@@ -212,7 +232,7 @@ class Document:
     @property
     def images(self) -> tuple[Image, ...]:
         """The images, in order."""
-        return tuple(s for s in self.segments if isinstance(s, Image))
+        return images_in(self.segments)
 
     @property
     def form(self) -> AnswerForm:
@@ -252,12 +272,12 @@ class Request:
     @property
     def text(self) -> str:
         """The text of the last turn, which is to be answered, without its images."""
-        return "".join(s.text for s in self.turns[-1].content if isinstance(s, Text))
+        return "".join(texts_in(self.turns[-1].content))
 
     @property
     def images(self) -> tuple[Image, ...]:
         """All images of the conversation, in order."""
-        return tuple(s for s in content_of_turns(self.turns) if isinstance(s, Image))
+        return images_in(content_of_turns(self.turns))
 
 
 @_pickle_as_call
@@ -349,18 +369,19 @@ class Query:
     @property
     def images(self) -> tuple[Image, ...]:
         """The images of the conversation, then those of the ground truth."""
-        asked = tuple(s for s in content_of_turns(self.turns) if isinstance(s, Image))
+        asked = images_in(content_of_turns(self.turns))
         return asked if self.reference is None else (*asked, *self.reference.images)
 
     @property
     def question(self) -> Content:
         """The content of all user turns, in order."""
-        return tuple(content_of_turns(t for t in self.turns if t.role == "user"))
+        asked = [turn for turn in self.turns if turn.role == "user"]
+        return tuple(content_of_turns(asked))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Malformed:
-    """A row of a task set that could not become a sample: a failure of every system."""
+    """A row of a task set that could not become a query: a failure of every system."""
 
     id: str
     """The row's id where it has a usable one, else `row-<number>`."""
@@ -375,15 +396,16 @@ class Malformed:
     without a picture that is missing; None where that program does not either."""
 
 
-def key_of(sample: Query | Malformed) -> str:
+def key_of(query: Query | Malformed) -> str:
     """Return a unique name: a malformed row may have the id of a valid one."""
-    if isinstance(sample, Malformed):
-        return f"{sample.id} (row {sample.row})"
-    return sample.id
+    if isinstance(query, Malformed):
+        return f"{query.id} (row {query.row})"
+    return query.id
 
 
 V = TypeVar("V")
 _WITHOUT_PARTS = frozenset({bool, bytes, float, int, str, type(None)})
+"""Classes of most values, in which nothing need be looked for."""
 
 
 def with_blobs(value: V, change: Callable[[Any], Any]) -> V:
@@ -404,6 +426,8 @@ def replace_parts(value: V, kind: type, change: Callable[[Any], Any]) -> V:
         return value
     if isinstance(value, tuple):
         parts = tuple([replace_parts(part, kind, change) for part in value])
+        # The very value where nothing in it has changed: most values go through unchanged,
+        # and what is compared or remembered by identity stays what it is.
         same = all(map(operator.is_, parts, value))
         return value if same else parts  # type: ignore[return-value]
     if isinstance(value, list):
@@ -413,10 +437,11 @@ def replace_parts(value: V, kind: type, change: Callable[[Any], Any]) -> V:
     if not names and isinstance(value, Mapping):
         if not value:
             return value
-        items = value.items()
-        return {
-            replace_parts(k, kind, change): replace_parts(v, kind, change) for k, v in items
-        }  # type: ignore[return-value]
+        entries = {}
+        for key, inner in value.items():
+            new_key = replace_parts(key, kind, change)
+            entries[new_key] = replace_parts(inner, kind, change)
+        return entries  # type: ignore[return-value]
     new = {}
     for name in names:
         before = getattr(value, name)
@@ -451,4 +476,4 @@ def _field_names(cls: type) -> tuple[str, ...]:
     """Return the fields of a class of values in which others may be; mostly none."""
     if issubclass(cls, Blob) or not is_dataclass(cls):
         return ()
-    return tuple(f.name for f in fields(cls))
+    return tuple([declared.name for declared in fields(cls)])

@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from plait.generators.document import Content, Draft, ImageRequest, Query, Text, Turn
+from plait.generators.document import (
+    Content,
+    Draft,
+    Image,
+    ImageRequest,
+    Query,
+    Text,
+    Turn,
+    texts_in,
+)
 
 
 def _with_text(template: str) -> str:
@@ -41,31 +49,31 @@ class Rounds(BaseModel):
     instruction_head: int = Field(default=500, ge=0)
     instruction_tail: int = Field(default=400, ge=0)
 
-    def context(self, sample: Query) -> Content:
+    def context(self, query: Query) -> Content:
         """Return what the image is conditioned on besides its prompt."""
         return ()
 
-    def request(self, text: str, sample: Query) -> ImageRequest:
+    def request(self, text: str, query: Query) -> ImageRequest:
         """Return the request for the image of a round in which `text` was written.
 
         It holds no seed and no payload yet; its prompt is read after its images.
         """
-        question = " ".join(s.text for s in sample.question if isinstance(s, Text))
+        question = " ".join(texts_in(query.question))
         values = {"text": text.strip(), "instruction": _cut(self, question)}
         prompt = fill_template(self.image_prompt, values)
-        return ImageRequest(prompt=prompt, context=self.context(sample))
+        return ImageRequest(prompt=prompt, context=self.context(query))
 
 
-def compose(settings: Rounds, draft: Draft, sample: Query) -> Draft:
+def compose(settings: Rounds, draft: Draft, query: Query) -> Draft:
     """Return the round's text, then a request for its image where the query wants one.
 
-    A pure function of `draft` and `sample`, as each `Compose` has to be.
+    A pure function of `draft` and `query`, as each `Compose` has to be.
     """
     segments: list[Text | ImageRequest] = []
-    if draft.text.strip() or not sample.wants_images:
+    if draft.text.strip() or not query.wants_images:
         segments.append(Text(draft.text))
-    if sample.wants_images:
-        segments.append(settings.request(draft.text, sample))
+    if query.wants_images:
+        segments.append(settings.request(draft.text, query))
     return Draft(tuple(segments))
 
 
@@ -98,11 +106,13 @@ def continue_turns(
     rest = list(turns)
     if not rest or rest[-1].role != "assistant":
         return rest, ()
-    so_far = rest.pop().content
-    if not feed_images:
-        so_far = tuple(s for s in so_far if isinstance(s, Text))
-    if gap:
-        so_far = tuple(chain.from_iterable((Text(gap), segment) for segment in so_far))
+    segments: list[Text | Image] = []
+    for segment in rest.pop().content:
+        if isinstance(segment, Text) or feed_images:
+            if gap:
+                segments.append(Text(gap))
+            segments.append(segment)
+    so_far = tuple(segments)
     if continuation == "answer" or not rest:
         return rest, so_far
     question = rest.pop()

@@ -11,11 +11,11 @@ from plait.generators.document import (
     AnswerForm,
     Content,
     Draft,
-    Image,
     ImageRequest,
     Query,
-    Text,
     content_of_turns,
+    images_in,
+    texts_in,
 )
 from plait.generators.rendering import Rendering
 from plait.generators.staged import AnswerState, StagedSystem
@@ -55,21 +55,20 @@ class TextToImageAlone(StagedSystem):
 
     def answer_form(self, query: Query) -> AnswerForm | None:
         """Return one image for each turn; None where it skips the query."""
-        images = any(isinstance(segment, Image) for segment in query.question)
-        if self._reason_to_skip(query, images=images):
+        if self._reason_to_skip(query, images=bool(images_in(query.question))):
             return None
         return AnswerForm(text=False, images=self.most_images(query))
 
     def reply_to(self, query: Query, state: AnswerState) -> Walk[Content]:
         """Walk to the image of the last turn."""
         turns = state.repetition.prompt(query, self.variant)
-        asked = content_of_turns(turns)
-        images = any(isinstance(segment, Image) for segment in asked)
-        if reason := self._reason_to_skip(query, images=images):
+        images = images_in(content_of_turns(turns))
+        if reason := self._reason_to_skip(query, images=bool(images)):
             return Skip(reason)
-        texts = (s.text for s in turns[-1].content if isinstance(s, Text))
-        draft = Draft((ImageRequest(prompt="".join(texts).strip()),))
-        seen = [s for s in content_of_turns(query.turns) if isinstance(s, Image)]
+        prompt = "".join(texts_in(turns[-1].content)).strip()
+        draft = Draft((ImageRequest(prompt=prompt),))
+        # As the query has them, without any that the wording adds.
+        seen = images_in(content_of_turns(query.turns))
         return (yield from self.fill(draft, query, state, seen=seen))
 
     def _reason_to_skip(self, query: Query, *, images: bool) -> str:
@@ -90,8 +89,7 @@ def _reason_not_to_edit(query: Query, most: int) -> str:
     """
     shown: list[int] = []
     for opening in query.openings:
-        content = content_of_turns(opening)
-        shown.append(sum(isinstance(segment, Image) for segment in content))
+        shown.append(len(images_in(content_of_turns(opening))))
     if not shown or shown[0] == 0:
         return "there is no image to edit: the query begins without one"
     if max(shown) > most:

@@ -21,7 +21,7 @@ from plait.benchmarks.results.board import Board, outcome_of
 from plait.benchmarks.results.numbers import NumberForm
 from plait.benchmarks.results.table import printable
 from plait.generators.base import Result
-from plait.generators.document import Image, Query, Text, key_of
+from plait.generators.document import Image, Query, key_of, texts_in
 from plait.generators.images import decode
 from plait.scorers.base import Scorer
 from plait.scorers.statistics.estimate import Floats
@@ -144,8 +144,7 @@ class FirstAnswers:
             images[place] = drawn[:_IMAGES]
             outcomes[place] = outcome_of(document).name
             if isinstance(query, Query):
-                parts = [part.text for part in query.question if isinstance(part, Text)]
-                texts[query.id] = " ".join(parts)
+                texts[query.id] = " ".join(texts_in(query.question))
         return cls(texts, images, outcomes)
 
 
