@@ -14,7 +14,7 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from plait.generators.base import (
     Kind,
@@ -48,7 +48,7 @@ def custom_spec(
     """
     own = own_code(name)
     kind = _kind(own, kinds)
-    settings = {k: v for k, v in overrides.items() if k not in StageSettings.placed}
+    settings, placed = _split_overrides(overrides)
     refuse_unusable(own, settings)
     # Under `mini` a class of one's own loads what it always loads.
     loaded: Weights = "pretrained" if weights == "mini" else weights
@@ -62,7 +62,7 @@ def custom_spec(
         settings={**own.settings, **settings},
         options={"weights": loaded} if takes(own.code, "weights") else {},
         seeded=getattr(own.code, "seeded", kind in (Kind.DRAFT, Kind.RENDER)),
-        placement=_placement(own, overrides),
+        placement=_placement(own, placed),
         given=own.code if own.given else None,
     )
 
@@ -82,22 +82,41 @@ def _identity(own: OwnCode) -> str:
     return f"source:{source[:16]}"
 
 
-def _placement(own: OwnCode, overrides: Mapping[str, Any]) -> Placement:
-    placed = {k: v for k, v in overrides.items() if k in StageSettings.placed}
+class _SplitOverrides(NamedTuple):
+    """A user's overrides of a stage."""
+
+    settings: dict[str, Any]
+    """Arguments of a class's constructor, which enter keys."""
+    placed: dict[str, Any]
+    """How the stage is run, which changes no result."""
+
+
+def _split_overrides(overrides: Mapping[str, Any]) -> _SplitOverrides:
+    split = _SplitOverrides({}, {})
+    for name, value in overrides.items():
+        part = split.placed if name in StageSettings.placed else split.settings
+        part[name] = value
+    return split
+
+
+def _placement(own: OwnCode, placed: Mapping[str, Any]) -> Placement:
+    """Return the placement that the code declares, with a user's changes; UsageError."""
     checked = validate(StageSettings, placed, own.name)
     usual: Placement = getattr(own.code, "placement", Placement())
-    return replace(usual, **{k: getattr(checked, k) for k in placed})
+    changes = {name: getattr(checked, name) for name in placed}
+    return replace(usual, **changes)
 
 
 def _kind(own: OwnCode, allowed: Sequence[Kind]) -> Kind:
-    valid = ", ".join(repr(k.value) for k in allowed)
+    """Return the kind that the code declares; UsageError for one that is not allowed."""
     # What a function does is known by where it is named.
     kind = getattr(own.code, "kind", allowed[0] if own.is_function else None)
-    if kind not in [k.value for k in allowed]:
+    valid = [each.value for each in allowed]
+    if kind not in valid:
         where = place_of(own.code)
         raise UsageError(
             f"stage {own.name!r}{f' ({where})' if where else ''} has kind {kind!r}; its "
-            f"class attribute `kind` must be {valid}"
+            f"class attribute `kind` must be {', '.join(map(repr, valid))}"
         )
     return Kind(kind)
 
@@ -142,8 +161,10 @@ class AsDrawn:
         """Return the images in the payloads."""
         from safetensors.numpy import load
 
-        payloads = [request.payload for request in inputs]
-        if None in payloads:
-            raise ValueError("a drafting stage without a renderer must draw its images")
-        files = (load(p.read())["png"].tobytes() for p in payloads if p is not None)
-        return [Result(Image.of(file)) for file in files]
+        images: list[Outcome[Image]] = []
+        for request in inputs:
+            if request.payload is None:
+                raise ValueError("a drafting stage without a renderer must draw its images")
+            png = load(request.payload.read())["png"].tobytes()
+            images.append(Result(Image.of(png)))
+        return images

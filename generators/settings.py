@@ -15,8 +15,6 @@ from plait.generators.extras import Extra
 from plait.generators.work import SCORED, FigureRange, Work, usage_of_writing
 
 Dtype = Literal["float32", "bfloat16", "float16"]
-
-
 SMALL_BATCH = 16
 """Records that a small model computes at once: `tiny` and `mini` weights."""
 
@@ -76,12 +74,19 @@ class StageSettings(BaseModel):
 
     def key_fields(self, weights: Weights) -> dict[str, Any]:
         """Return the fields that enter the key, in plain JSON form."""
-        return {k: v for k, v in self.model_dump(mode="json").items() if _is_keyed(self, k)}
+        keyed = {}
+        for name, value in self.model_dump(mode="json").items():
+            if _is_keyed(self, name):
+                keyed[name] = value
+        return keyed
 
     def options(self, weights: Weights) -> dict[str, Any]:
         """Return the constructor arguments that do not enter the key."""
-        dump = self.model_dump(mode="json", exclude=set(self.placed))
-        return {k: v for k, v in dump.items() if not _is_keyed(self, k)}
+        others = {}
+        for name, value in self.model_dump(mode="json", exclude=set(self.placed)).items():
+            if not _is_keyed(self, name):
+                others[name] = value
+        return others
 
     def identity(self, weights: Weights) -> str:
         """Return which model exactly; CheckpointError when it cannot be pinned."""
@@ -105,12 +110,17 @@ class StageSettings(BaseModel):
 
     def former_faults(self) -> dict[int, str]:
         """Return what was wrong with former versions of the results, by version."""
-        version = self.results_version()
-        return {n: why for n, why in self.superseded.items() if n < version}
+        current = self.results_version()
+        faults = {}
+        for version, fault in self.superseded.items():
+            if version < current:
+                faults[version] = fault
+        return faults
 
     def placement(self, weights: Weights, gpu_gib: float) -> Placement:
         """Return how the stage is run on GPUs of `gpu_gib` GiB each."""
         estimate = self.memory_estimate_gib(weights)
+        # Not `self.placed`: subclasses add fields that a placement does not have.
         given: dict[str, Any] = {name: getattr(self, name) for name in StageSettings.placed}
         given["num_gpus"] = self._num_gpus(weights, estimate, gpu_gib)
         longest_first = self.kind is Kind.DRAFT
@@ -210,18 +220,25 @@ class ModelSettings(StageSettings):
 
     def _companions(self) -> dict[str, str]:
         """Return the identity of each companion in use, by the field that names it."""
-        models = {name: getattr(self, name) for name in self.companions}
-        return {n: identity(*with_revision(m)) for n, m in models.items() if m is not None}
+        identities = {}
+        for name in self.companions:
+            model = getattr(self, name)
+            if model is not None:
+                identities[name] = identity(*with_revision(model))
+        return identities
 
     def options(self, weights: Weights) -> dict[str, Any]:
         """Return the options, with revisions pinned to their commits."""
         options = super().options(weights)
         if weights != "pretrained":
             return options
+        # An identity of a folder is a digest, by which nothing can be loaded.
         if (own := self.checkpoint_identity()).startswith("hub:"):
             options["revision"] = own.rpartition("@")[2]
-        pinned = {n: i for n, i in self._companions().items() if i.startswith("hub:")}
-        return options | {name: i.removeprefix("hub:") for name, i in pinned.items()}
+        for name, pinned in self._companions().items():
+            if pinned.startswith("hub:"):
+                options[name] = pinned.removeprefix("hub:")
+        return options
 
     def memory_estimate_gib(self, weights: Weights) -> float:
         """Return the weights with a fifth for working memory, and a batch's records."""

@@ -35,7 +35,11 @@ def place_of(own: Any) -> str:
 
 def call_of(cls: type) -> Any:
     """Return what a class has as `__call__`, for its instances; None where it has none."""
-    return next((vars(c)["__call__"] for c in cls.__mro__ if "__call__" in vars(c)), None)
+    for base in cls.__mro__:
+        # Not `getattr`, which would find the call of the metaclass: that makes instances.
+        if "__call__" in vars(base):
+            return vars(base)["__call__"]
+    return None
 
 
 def place_of_function(function: Any) -> str:
@@ -68,12 +72,7 @@ def definition_of(own: type | types.FunctionType) -> ast.Module | None:
 
     That of a notebook is known by its functions: `inspect` finds no class there.
     """
-    members = (
-        [m for m in vars(own).values() if inspect.isfunction(m)]
-        if isinstance(own, type)
-        else [own]
-    )
-    for function in members:
+    for function in _functions_of(own):
         code = function.__code__
         text = "".join(linecache.getlines(code.co_filename, function.__globals__))
         if found := _find(text, own.__name__, code.co_firstlineno):
@@ -84,6 +83,12 @@ def definition_of(own: type | types.FunctionType) -> ast.Module | None:
         return None
 
 
+def _functions_of(own: type | types.FunctionType) -> Iterator[types.FunctionType]:
+    """Yield the functions that a class defines itself; of a function, it alone."""
+    members = vars(own).values() if isinstance(own, type) else [own]
+    yield from filter(inspect.isfunction, members)
+
+
 def _find(text: str, name: str, line: int) -> Definition | None:
     """Return the innermost class or function of this name around a line of a file."""
     try:
@@ -91,9 +96,11 @@ def _find(text: str, name: str, line: int) -> Definition | None:
     except (SyntaxError, ValueError, RecursionError):
         return None
     found = None
+    # Outer nodes come before inner ones, so that the innermost is found last.
     for node in ast.walk(tree):
         if isinstance(node, Definition) and node.name == name:
-            first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
+            decorators = [decorator.lineno for decorator in node.decorator_list]
+            first = min([node.lineno, *decorators])
             if first <= line <= (node.end_lineno or line):
                 found = node
     return found
@@ -133,11 +140,11 @@ def function_digest(function: types.FunctionType) -> str | None:
 
 def _read_by(own: type | types.FunctionType, tree: ast.Module) -> dict[str, Any]:
     """Return what a class or function reads from outside, by name."""
-    members = vars(own).values() if isinstance(own, type) else [own]
     read: dict[str, Any] = {}
-    for function in filter(inspect.isfunction, members):
-        with_defaults = inspect.signature(function).parameters.values()
-        read |= {p.name: p.default for p in with_defaults if p.default is not p.empty}
+    for function in _functions_of(own):
+        for parameter in inspect.signature(function).parameters.values():
+            if parameter.default is not parameter.empty:
+                read[parameter.name] = parameter.default
         try:
             outside = inspect.getclosurevars(function)
         except ValueError:  # a name of an enclosing function that has no value yet
@@ -155,7 +162,9 @@ def is_plain(value: Any) -> bool:
     if isinstance(value, list | tuple):
         return all(map(is_plain, value))
     if isinstance(value, dict):
-        return all(isinstance(k, str) for k in value) and all(map(is_plain, value.values()))
+        has_names = all(isinstance(name, str) for name in value)
+        return has_names and all(map(is_plain, value.values()))
+    # Not `isinstance`: a subclass, such as a number of numpy's, may say of itself anything.
     return value is None or type(value) in (str, int, float, bool)
 
 
@@ -174,7 +183,10 @@ def _tokens(tree: ast.Module) -> Iterator[str]:
     while left:  # trees may be deeper than Python's stack
         item = left.pop()
         if isinstance(item, ast.AST):
-            fields = {n: v for n, v in ast.iter_fields(item) if v is not None and v != []}
+            fields = {}
+            for name, value in ast.iter_fields(item):
+                if value is not None and value != []:
+                    fields[name] = value
             yield f"{type(item).__name__} {' '.join(fields)}"
             left += fields.values()
         elif isinstance(item, list):
