@@ -409,7 +409,7 @@ class Job:
     spec: StageSpec
     input: StageInput
     label: str
-    """The sample's id, shown to people; not part of the key."""
+    """The query's id, shown to people; not part of the key."""
     group: str = ""
     """Inputs of one group begin alike and are sent together where possible, so that what
     they share is computed once, here or by a server. Not part of the key."""

@@ -45,7 +45,7 @@ class Asked(NamedTuple):
     """A request that is to be answered by a batch."""
 
     label: str
-    """Id of its sample."""
+    """Id of its query."""
     read: Callable[[], Any]
     """Returns it with its bytes, or the failure that it is."""
 
@@ -55,7 +55,7 @@ class HandedRequest:
     """One request of a batch."""
 
     label: str
-    """Id of its sample."""
+    """Id of its query."""
     tokens: float
     """That it may take at most, as estimated."""
     cost: float | None = None
@@ -94,9 +94,10 @@ class HandedBatch:
     def from_json(cls, text: str) -> HandedBatch:
         """Return what a file says; ValueError or TypeError for one that is of no batch."""
         plain = json.loads(text)
-        requests = plain.pop("requests")
-        own = {key: HandedRequest.from_json(one) for key, one in requests.items()}
-        batch = cls(**plain, requests=own)
+        requests = {}
+        for key, request in plain.pop("requests").items():
+            requests[key] = HandedRequest.from_json(request)
+        batch = cls(**plain, requests=requests)
         texts = (batch.name, batch.stage, batch.stage_name, batch.made, batch.id or "")
         if not all(isinstance(text, str) for text in texts):
             raise ValueError("a name, stage, time or id is no text")
@@ -159,6 +160,9 @@ def most_usage(request: Request, longest: int | None) -> dict[str, float]:
             tokens += len(segment.text) / _CHARACTERS_A_TOKEN
         else:
             tokens += _TOKENS_AN_IMAGE
-    limits = [n for n in (longest, request.max_tokens) if n is not None]
+    limits = []
+    for limit in (longest, request.max_tokens):
+        if limit is not None:
+            limits.append(limit)
     answer = min(limits, default=_LONGEST_ANSWER)
     return {"input_tokens": tokens, "output_tokens": float(answer)}

@@ -28,7 +28,9 @@ from plait.generators.document import (
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 _PLAIN = (str, int, float, bool, type(None))
 _EMPTY = ("null", "[]", "{}")
+"""Texts of members that an object goes without."""
 _MOST_KEPT = 64
+"""Documents whose text is remembered, since scorers are given the same ones in turn."""
 
 _NAMES: dict[type, str] = {
     Blob: "Blob",
@@ -68,8 +70,11 @@ def _other_text(value: Any) -> str:
 
 
 def _mapping_text(values: Mapping[Any, Any]) -> str:
-    content = {str(k): _WRITERS[type(v)](v) for k, v in values.items()}
-    return _object_text([f"{_string_text(k)}:{content[k]}" for k in sorted(content)])
+    content = {}
+    for name, value in values.items():
+        content[str(name)] = _WRITERS[type(value)](value)
+    names = sorted(content)
+    return _object_text([f"{_string_text(name)}:{content[name]}" for name in names])
 
 
 def _list_text(values: Iterable[Any]) -> str:
@@ -84,15 +89,16 @@ def _writer_of(kind: type[Any], name: str) -> Callable[[Any], str]:
     """Return the function that writes the values of a class of input."""
     if issubclass(kind, Blob):
         return lambda blob: f'{{"{name}":{_string_text(_name_of(blob))}}}'
-    members = [
-        (f'"{f.name}":', f.name, f.default if f.default in (None, ()) else None)
-        for f in sorted(fields(kind), key=lambda f: f.name)
-    ]
+    members = []
+    for field in sorted(fields(kind), key=lambda field: field.name):
+        # Of other defaults, such as an empty dictionary, the text is compared instead.
+        empty = field.default if field.default in (None, ()) else None
+        members.append((f'"{field.name}":', field.name, empty))
 
     def write(value: Any) -> str:
         written = []
-        for begin, field, empty in members:
-            part = getattr(value, field)
+        for begin, name_of_field, empty in members:
+            part = getattr(value, name_of_field)
             if part is None or part is empty:  # as most parts are
                 continue
             if (text := _WRITERS[type(part)](part)) not in _EMPTY:
@@ -211,11 +217,12 @@ def digest_of_items(items: Iterable[tuple[str, str]]) -> str:
     return state.hexdigest()[:32]
 
 
-def derived_seed(run_seed: int, sample_id: str, repeat: int, position: int) -> int:
+def derived_seed(run_seed: int, query_id: str, repeat: int, position: int) -> int:
     """Return the seed of one drawing of one record, in [0, 2**63).
 
     It depends on no model and no setting, so all text-to-image models of a row start
     from the same noise, and a subset of a task set gives the same documents.
     """
-    text = f"{run_seed}\n{sample_id}\n{repeat}\n{position}"
+    text = f"{run_seed}\n{query_id}\n{repeat}\n{position}"
+    # 63 bits: seeds are stored as signed whole numbers of 64.
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
