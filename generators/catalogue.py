@@ -215,7 +215,8 @@ def forms(*kinds: Named) -> list[str]:
     """Return the forms of all prefixes of these kinds, for help and errors."""
     found: list[str] = []
     for kind in kinds:
-        found += [entry.form for entry in by_prefix(kind).values()]
+        for entry in by_prefix(kind).values():
+            found.append(entry.form)
     return found
 
 
@@ -253,10 +254,13 @@ def prefix_of(name: str, what: str, *kinds: Named) -> str | None:
     if any(prefix in by_prefix(kind) for kind in kinds):
         return prefix
     if others := [kind for kind in Named if prefix in by_prefix(kind)]:
-        valid = ", ".join([*forms(*kinds), *([] if Named.DATA in kinds else [CUSTOM])])
+        valid = forms(*kinds)
+        # A user's own data come from a function, of another form.
+        if Named.DATA not in kinds:
+            valid.append(CUSTOM)
         raise UsageError(
             f"{what} {name!r}: the prefix {prefix!r} names another kind of thing "
-            f"({', '.join(others)}). Valid: {valid}"
+            f"({', '.join(others)}). Valid: {', '.join(valid)}"
         )
     known = {form.partition(":")[0] for form in forms(*kinds)}
     raise unknown(f"prefix of {what} {name!r}:", prefix, known)

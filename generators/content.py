@@ -38,7 +38,10 @@ def join_texts(segments: Iterable[Text | Image]) -> Content:
 
 def text_with_marks(content: Content) -> str:
     """Return the text, one segment a line, with a mark in place of each image."""
-    return "\n".join(s.text if isinstance(s, Text) else "<image>" for s in content)
+    lines = []
+    for segment in content:
+        lines.append(segment.text if isinstance(segment, Text) else "<image>")
+    return "\n".join(lines)
 
 
 def fill(template: str, fields: Mapping[str, Content]) -> Content:
@@ -75,8 +78,9 @@ def failure_without_seed(request: Request, sampled: bool) -> Failure | None:
 
 def empty(content: Iterable[Text | Image]) -> Failure | None:
     """Return the failure of content with neither images nor text but white space."""
-    if any(isinstance(s, Image) or s.text.strip() for s in content):
-        return None
+    for segment in content:
+        if isinstance(segment, Image) or segment.text.strip():
+            return None
     return Failure("the request holds neither text nor images")
 
 
@@ -89,8 +93,12 @@ def answer_all(
     that can be answered, if there are any, as one batch.
     """
     ready = [one for one in read if not isinstance(one, Skip | Failure)]
-    outcomes = iter(answer(ready) if ready else ())
-    return [o if isinstance(o, Skip | Failure) else next(outcomes) for o in read]
+    answers = iter(answer(ready) if ready else ())
+    outcomes: list[Outcome[V]] = []
+    for one in read:
+        # The answers are in the order of the inputs that were ready.
+        outcomes.append(one if isinstance(one, Skip | Failure) else next(answers))
+    return outcomes
 
 
 def prompt_and_seed(

@@ -49,11 +49,12 @@ def import_to_write(error: ModuleNotFoundError) -> str | None:
     frame = traceback.extract_tb(error.__traceback__)[-1]
     line = linecache.getline(frame.filename, frame.lineno or 0).strip()
     place = f"{Path(frame.filename).name}, line {frame.lineno}: {line!r}"
-    lines = " and ".join(f"`{new}`" for new in _lines_of(line, str(error.name)))
-    return f"{place}: plait is one package now, so write {lines}"
+    lines = [f"`{new}`" for new in _lines_of(line, str(error.name))]
+    return f"{place}: plait is one package now, so write {' and '.join(lines)}"
 
 
 def _lines_of(line: str, module: str) -> list[str]:
+    """Return the imports to write in the place of a line that imports `module`."""
     import plait
 
     try:
@@ -62,9 +63,15 @@ def _lines_of(line: str, module: str) -> list[str]:
         return [f"from plait.{module} import ..."]
     if not isinstance(statement, ast.ImportFrom):
         return [f"import plait.{module}"]
-    names = [ast.unparse(alias) for alias in statement.names]
-    own = [name for name in names if name.partition(" ")[0] in plait.__all__]
-    others = [name for name in names if name not in own]
-    public = [f"from plait import {', '.join(own)}"] if own else []
-    deeper = f"from plait.{statement.module} import {', '.join(others)}"
-    return [*public, *([deeper] if others else [])]
+    public = []
+    others = []
+    for alias in statement.names:
+        # With its other name, if it has one: `Query as Asked`.
+        names = public if alias.name in plait.__all__ else others
+        names.append(ast.unparse(alias))
+    lines = []
+    if public:
+        lines.append(f"from plait import {', '.join(public)}")
+    if others:
+        lines.append(f"from plait.{statement.module} import {', '.join(others)}")
+    return lines

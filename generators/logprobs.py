@@ -50,8 +50,11 @@ class Logprobs:
         Not counted is where it goes on as one of `longer`: with `10` where `1` is right.
         """
         right = self._beginnings(answers)
-        wrong = self._beginnings(longer)
-        within = [p for ids, p in wrong.items() if _continues(ids, right)]
+        # One of `longer` that continues none of the answers is in none of their replies.
+        within = []
+        for ids, probability in self._beginnings(longer).items():
+            if _continues(ids, right):
+                within.append(probability)
         # Rounding may leave less than nothing where all of an answer's replies go on.
         return max(0.0, sum(right.values()) - sum(within))
 
@@ -61,13 +64,16 @@ class Logprobs:
         Two answers may have the same tokens, and a reply that begins with `Yes.` begins
         with `Yes` too: each such reply is to count once.
         """
-        asked = [self.answers[answer] for answer in answers]
-        own = {answer.tokens: answer.logprobs for answer in asked}
-        return {
-            ids: math.exp(sum(logprobs))
-            for ids, logprobs in own.items()
-            if not _continues(ids, own)
-        }
+        logprobs_of = {}
+        for answer in answers:
+            asked = self.answers[answer]
+            logprobs_of[asked.tokens] = asked.logprobs
+        beginnings = {}
+        for ids, logprobs in logprobs_of.items():
+            if not _continues(ids, logprobs_of):
+                # The probability of tokens in turn is the product of theirs.
+                beginnings[ids] = math.exp(sum(logprobs))
+        return beginnings
 
 
 def _continues(ids: tuple[int, ...], shorter: Container[tuple[int, ...]]) -> bool:

@@ -27,16 +27,22 @@ class Memo(Generic[K, V, F]):
         self._compute = compute
         self._group = group
         self._room = size
+        """How much of `size` is not taken."""
         self._size_of = size_of
         self._recent: OrderedDict[K, F] = OrderedDict()
 
     def __call__(self, inputs: Mapping[K, V]) -> dict[K, F]:
         """Return the result of every key; those not remembered are computed in groups."""
-        results = {k: self._recent[k] for k in inputs if k in self._recent}
-        missing = [k for k in inputs if k not in results]
+        results = {}
+        missing = []
+        for key in inputs:
+            if key in self._recent:
+                results[key] = self._recent[key]
+            else:
+                missing.append(key)
         for first in range(0, len(missing), self._group):
             keys = missing[first : first + self._group]
-            computed = self._compute([inputs[k] for k in keys])
+            computed = self._compute([inputs[key] for key in keys])
             results.update(zip(keys, computed, strict=True))
         self._remember(results)
         return results
@@ -47,6 +53,7 @@ class Memo(Generic[K, V, F]):
                 self._recent[key] = result
                 self._room -= self._size_of(result)
             self._recent.move_to_end(key)
+        # Whatever was asked for longest ago goes first.
         while self._room < 0 and self._recent:
             _, oldest = self._recent.popitem(last=False)
             self._room += self._size_of(oldest)

@@ -74,11 +74,11 @@ def part_settings(
     stages: Mapping[str, S], overrides: Mapping[str, Any], where: str
 ) -> dict[str, S]:
     """Return each stage's settings with the user's overrides of one model, as below."""
-    parts = part_overrides(stages, overrides, where)
-    return {
-        name: with_overrides(settings, parts[name], f"{where}.{name}")
-        for name, settings in stages.items()
-    }
+    overrides_of = part_overrides(stages, overrides, where)
+    parts = {}
+    for name, settings in stages.items():
+        parts[name] = with_overrides(settings, overrides_of[name], f"{where}.{name}")
+    return parts
 
 
 def part_overrides(
@@ -90,19 +90,22 @@ def part_overrides(
     every stage that has such a field (`model` and `revision` to all). UsageError for a
     key that no stage has.
     """
-    shared = {k: v for k, v in overrides.items() if k not in stages}
-    fields = {name: type(s).model_fields for name, s in stages.items()}
-    for key in shared:
-        if not any(key in known for known in fields.values()):
-            valid = set(stages).union(*fields.values())
+    fields = {name: type(settings).model_fields for name, settings in stages.items()}
+    valid = set(stages).union(*fields.values())
+    for key in overrides:
+        if key not in valid:
             raise unknown(f"key in {where}", key, valid)
-    parts = {}
+    parts: dict[str, dict[str, Any]] = {}
     for name in stages:
-        common = {k: v for k, v in shared.items() if k in fields[name]}
+        parts[name] = {}
+        for key, value in overrides.items():
+            if key not in stages and key in fields[name]:
+                parts[name][key] = value
         own = overrides.get(name, {})
         if not isinstance(own, Mapping):
             raise UsageError(f"{where}.{name} must hold settings, not {own!r}")
-        parts[name] = common | dict(own)
+        # What is set for the stage alone goes before what is set for all.
+        parts[name] |= own
     return parts
 
 

@@ -37,20 +37,31 @@ def read_published(file: AnyPath, digests: Mapping[str, str]) -> dict[str, str]:
             f"official prompts {str(file)!r}: {reason}; give the file of the released "
             "program, or the checkout that holds it"
         ) from None
-    found = {text: text.encode("utf-8", "surrogatepass") for text in _texts(module)}
-    texts = {hashlib.sha256(data).hexdigest(): text for text, data in found.items()}
-    if missing := [name for name, digest in digests.items() if digest not in texts]:
-        named = ", ".join(f"{name!r} (sha256 {digests[name][:12]}...)" for name in missing)
-        raise UsageError(f"{file} does not hold the published prompts {named}")
-    return {name: texts[digest] for name, digest in digests.items()}
+    texts_by_digest = {}
+    for text in _texts(module):
+        # A literal of Python may hold halves of surrogate pairs, which UTF-8 has not.
+        data = text.encode("utf-8", "surrogatepass")
+        texts_by_digest[hashlib.sha256(data).hexdigest()] = text
+    texts = {}
+    missing = []
+    for name, digest in digests.items():
+        if digest in texts_by_digest:
+            texts[name] = texts_by_digest[digest]
+        else:
+            missing.append(f"{name!r} (sha256 {digest[:12]}...)")
+    if missing:
+        raise UsageError(f"{file} does not hold the published prompts {', '.join(missing)}")
+    return texts
 
 
 def _texts(module: ast.Module) -> Iterator[str]:
+    """Yield the texts that a module writes, those of names at its top level inserted."""
     named: dict[str, str] = {}
     for statement in module.body:
         if isinstance(statement, ast.Assign) and (text := _text(statement.value, named)):
-            names = (t.id for t in statement.targets if isinstance(t, ast.Name))
-            named |= dict.fromkeys(names, text)
+            for target in statement.targets:
+                if isinstance(target, ast.Name):
+                    named[target.id] = text
     for node in ast.walk(module):
         if isinstance(node, ast.expr) and (text := _text(node, named)):
             yield text

@@ -39,14 +39,16 @@ class Spelling:
         """
         names = [*first]
         merges: list[tuple[str, str]] = []
+        # BPE joins two parts at a time: each word grows letter by letter from its first.
         for word in self.tokens:
             for end in range(1, len(word)):
                 if word[: end + 1] not in names:
                     names.append(word[: end + 1])
                     merges.append((word[:end], word[end]))
         if size is not None:
-            names += [f"{self.space}w{i:05d}" for i in range(size - len(names))]
-        return {name: i for i, name in enumerate(names)}, merges
+            for number in range(size - len(names)):
+                names.append(f"{self.space}w{number:05d}")
+        return {name: id for id, name in enumerate(names)}, merges
 
     def ids(self, tokenizer: Tokenizer) -> list[int]:
         """Return the ids of the words and of punctuation."""
@@ -56,8 +58,11 @@ class Spelling:
     def made_up_ids(self, tokenizer: Tokenizer) -> list[int]:
         """Return the ids of the made-up words."""
         made_up = re.compile(rf"{re.escape(self.space)}w\d+")
-        ids = tokenizer.get_vocab()
-        return [i for name, i in ids.items() if made_up.fullmatch(name)]
+        ids = []
+        for name, id in tokenizer.get_vocab().items():
+            if made_up.fullmatch(name):
+                ids.append(id)
+        return ids
 
 
 BYTE_LEVEL = Spelling("\u0120")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal
 
 RangeEnd = Literal["mean", "low", "high"]
 
@@ -119,7 +119,8 @@ class Work:
 
 def answer_tokens(most: int) -> FigureRange:
     """Return the mean length of answers that may have up to `most` tokens."""
-    return FigureRange(*(min(most, ANSWER_TOKENS.at(end)) for end in get_args(RangeEnd)))
+    usual = ANSWER_TOKENS
+    return FigureRange(min(most, usual.mean), min(most, usual.low), min(most, usual.high))
 
 
 def thought_tokens(most: int) -> FigureRange:
