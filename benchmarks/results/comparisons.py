@@ -98,8 +98,8 @@ def _correct_by_family(
     correction: Correction,
 ) -> list[float | None]:
     """Return the p-values of pairs corrected, those with a reference by themselves."""
-    of_models = []
-    of_references = []
+    of_models: list[int] = []
+    of_references: list[int] = []
     for place, pair in enumerate(pairs):
         family = of_references if any(map(is_reference, pair)) else of_models
         family.append(place)

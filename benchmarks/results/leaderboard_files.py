@@ -126,12 +126,12 @@ def _as_csv(board: Board) -> str:
                 lines.append(line)
     rows = []
     for line in lines:
-        row = []
+        cells = []
         for name in head:
             value = line.get(name)
             # What is None has no value, which CSV says by an empty cell.
-            row.append("" if value is None else value)
-        rows.append(row)
+            cells.append("" if value is None else value)
+        rows.append(cells)
     return csv_text(head, rows)
 
 

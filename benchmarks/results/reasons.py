@@ -152,11 +152,14 @@ def _rank(shapes: Mapping[Shape, Sequence[str]]) -> list[dict[str, Any]]:
     others = ranked[MOST:]
     if not others:
         return ranked
-    rest = {"outcome": "", "fault": "", "reason": "other reasons", "count": 0, "alike": 0}
+    count = 0
+    alike = 0
     for kind in others:
-        rest["count"] += kind["count"]
-        rest["alike"] += kind["alike"]
-    return [*ranked[:MOST], rest | {"kinds": len(others)}]
+        count += kind["count"]
+        alike += kind["alike"]
+    rest = {"outcome": "", "fault": "", "reason": "other reasons"}
+    counts = {"count": count, "alike": alike, "kinds": len(others)}
+    return [*ranked[:MOST], rest | counts]
 
 
 def reasons_table(

@@ -471,7 +471,7 @@ def paper(
     choice = PaperChoice(
         systems=tuple(systems), scorers=tuple(scorers), correction=correction
     )
-    of_sheet = {}
+    of_sheet: dict[str, Any] = {}
     for name, value in (sheet or {}).items():
         # A choice is frozen, so that its lists are tuples.
         of_sheet[name] = tuple(value) if isinstance(value, list) else value

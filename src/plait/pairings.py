@@ -189,8 +189,8 @@ def mini_models() -> _Sides:
     for name in sorted(MINI, key=lambda name: (name not in quick, name)):
         if folder_of(name).is_dir() and (name in by_name(Named.LVLM) or is_t2i(name)):
             by_folder.setdefault(folder_of(name), name)
-    lvlms = []
-    t2is = []
+    lvlms: list[str] = []
+    t2is: list[str] = []
     for name in by_folder.values():
         side = lvlms if name in by_name(Named.LVLM) else t2is
         side.append(name)

@@ -94,7 +94,7 @@ def about_without(
     )
 
 
-def _only(table: Mapping[str, T], names: Container[str]) -> dict[str, T]:
+def _only(table: Mapping[str, T], names: Container[Any]) -> dict[str, T]:
     """Return the entries of a table under some names, in its order."""
     return {name: value for name, value in table.items() if name in names}
 
