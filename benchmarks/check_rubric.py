@@ -7,7 +7,8 @@ prompt. Nothing is asked.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from rich.console import Console
 
@@ -30,7 +31,7 @@ from plait.scorers.judging.user_rubric import (
 )
 
 _ANSWER = Document((Text("(The answer of a system.)"),))
-_SAMPLE = Query(
+_EXAMPLE = Query(
     id="example",
     category="",
     field="",
@@ -50,26 +51,29 @@ def check_rubric(path: AnyPath, config: RunConfig | None, console: Console) -> i
     console.print(_criteria_table(rubric).rich)
     console.print(f"score: the weighted mean, on the scale {rubric.score}")
     if config is None:
-        _show_prompt(examiner, _SAMPLE, console)
+        _show_prompt(examiner, _EXAMPLE, console)
         return 0
-    samples = [s for s in read_task(config)[0].samples if isinstance(s, Query)]
-    requests, problems = _requests(examiner, samples)
-    asked = {id: n for id, n in requests.items() if n}
-    most = f", {sum(asked.values()):,} requests for one answer to each" if asked else ""
-    of_all = f"{len(asked):,} of {len(samples):,} queries of {config.data}"
+    task, _ = read_task(config)
+    queries = [row for row in task.samples if isinstance(row, Query)]
+    found = _requests(examiner, queries)
+    judged = [query for query in queries if found.requests[query.id]]
+    total = sum(found.requests.values())
+    most = f", {total:,} requests for one answer to each" if judged else ""
+    of_all = f"{len(judged):,} of {len(queries):,} queries of {config.data}"
     console.print(f"{of_all} are judged{most}")
-    for line in _iter_left_out(rubric, samples, requests):
+    for line in _iter_left_out(rubric, queries, found.requests):
         console.print(line)
-    for problem in problems[:_MOST_PROBLEMS]:
+    for problem in found.problems[:_MOST_PROBLEMS]:
         console.print(problem)
-    if len(problems) > _MOST_PROBLEMS:
-        console.print(f"... and {len(problems) - _MOST_PROBLEMS:,} more")
-    if first := next((s for s in samples if s.id in asked), None):
-        _show_prompt(examiner, first, console)
-    return 0 if asked and not problems else 1
+    if len(found.problems) > _MOST_PROBLEMS:
+        console.print(f"... and {len(found.problems) - _MOST_PROBLEMS:,} more")
+    if judged:
+        _show_prompt(examiner, judged[0], console)
+    return 0 if judged and not found.problems else 1
 
 
 def _criteria_table(rubric: ReadRubric) -> ResultTable:
+    """Return a row for each criterion; the categories are left out where there are none."""
     groups = {"": rubric.usual, **rubric.categories}
     rows = []
     for category, own in groups.items():
@@ -89,66 +93,91 @@ def _criteria_table(rubric: ReadRubric) -> ResultTable:
     return ResultTable.of(title, heads[-len(rows[0]) :], rows, numeric=False)
 
 
-def _requests(
-    examiner: UserExaminer, samples: Sequence[Query]
-) -> tuple[dict[str, int], list[str]]:
-    """Return by query its requests, and what is wrong with criteria of some."""
-    requests: dict[str, int] = {}
+class _Requests(NamedTuple):
+    """What a rubric asks about some queries."""
+
+    requests: Mapping[str, int]
+    """By the id of each query, how many requests judge one answer to it."""
+    problems: Sequence[str]
+    """What is wrong with criteria that queries have themselves, a line for each."""
+
+
+def _requests(examiner: UserExaminer, queries: Sequence[Query]) -> _Requests:
+    requests = {}
     problems = []
-    for sample in samples:
-        own = examiner.rubric.of(sample)
+    for query in queries:
+        requests[query.id] = 0
+        rubric = examiner.rubric.of(query)
+        if rubric is None:
+            continue
         try:
-            found = [] if own is None else examiner.group_criteria(own, sample)
+            requests[query.id] = len(examiner.group_criteria(rubric, query))
         except ValueError as error:
-            problems.append(f"query {sample.id}: {error}")
-            found = []
-        requests[sample.id] = len(found)
-    return requests, problems
+            problems.append(f"query {query.id}: {error}")
+    return _Requests(requests, problems)
 
 
 def _iter_left_out(
-    rubric: ReadRubric, samples: Sequence[Query], requests: dict[str, int]
+    rubric: ReadRubric, queries: Sequence[Query], requests: Mapping[str, int]
 ) -> Iterator[str]:
     """Say which queries are not judged, and what the rubric does not use."""
-    silent = Counter(s.category for s in samples if rubric.of(s) is None)
+    silent = Counter[str]()
+    without_criteria = 0
+    with_own_criteria = 0
+    without_truth = 0
+    for query in queries:
+        if rubric.of(query) is None:
+            silent[query.category] += 1
+        elif not requests[query.id]:
+            without_criteria += 1
+        with_own_criteria += bool(read_criteria(query))
+        without_truth += query.reference is None
     for category, n in silent.items():
         yield f"not judged: {n:,} of category {category!r}, for which it has no criteria"
-    without = [s for s in samples if rubric.of(s) is not None and not requests[s.id]]
-    if without and rubric.query_criteria:
-        yield f"not judged: {len(without):,} without criteria of their own"
-    own = sum(bool(read_criteria(sample)) for sample in samples)
-    if own and not rubric.query_criteria:
+    if without_criteria and rubric.query_criteria:
+        yield f"not judged: {without_criteria:,} without criteria of their own"
+    if with_own_criteria and not rubric.query_criteria:
         yield (
-            f"{own:,} queries have criteria of their own; a table [query_criteria] asks "
-            "about them too"
+            f"{with_own_criteria:,} queries have criteria of their own; a table "
+            "[query_criteria] asks about them too"
         )
-    uses_truth = any("reference" in shown for shown in _all_shown(rubric))
-    if uses_truth and (lacking := sum(s.reference is None for s in samples)):
-        yield f"{lacking:,} queries have no reference: the judge is told that none is known"
+    if without_truth and _shows_truth(rubric):
+        yield (
+            f"{without_truth:,} queries have no reference: the judge is told that none is "
+            "known"
+        )
 
 
-def _all_shown(rubric: ReadRubric) -> Iterator[tuple[str, ...]]:
+def _shows_truth(rubric: ReadRubric) -> bool:
+    """Return whether a judge is shown the reference for any criterion."""
     for own in (rubric.usual, *rubric.categories.values()):
-        yield from (own.parts_to_show(criterion) for criterion in own.criteria)
+        for criterion in own.criteria:
+            if "reference" in own.parts_to_show(criterion):
+                return True
+    return False
 
 
-def _show_prompt(examiner: UserExaminer, sample: Query, console: Console) -> None:
-    own: CategoryRubric | None = examiner.rubric.of(sample)
-    if own is None:  # no query at hand, and every category has its own criteria
-        own = next(iter(examiner.rubric.categories.values()))
-    document = sample.reference or _ANSWER
-    asked = examiner.group_criteria(own, sample)
-    for number, one in enumerate(asked[:1], 1):
-        question = examiner.ask(own, one, sample, document, Pages(None))
-        of = f"{number} of {len(asked)} requests" if len(asked) > 1 else "the request"
-        answer = "its reference stands for the answer" if sample.reference else "no answer"
-        console.print(f"\n{of} about query {sample.id} ({answer}):\n")
-        for line in _lines(question):
-            console.print(line)
+def _show_prompt(examiner: UserExaminer, query: Query, console: Console) -> None:
+    """Print the first request about a query, with its reference in an answer's place."""
+    rubric: CategoryRubric | None = examiner.rubric.of(query)
+    if rubric is None:  # no query at hand, and every category has its own criteria
+        rubric = next(iter(examiner.rubric.categories.values()))
+    asked = examiner.group_criteria(rubric, query)
+    if not asked:
+        return
+    document = query.reference or _ANSWER
+    question = examiner.ask(rubric, asked[0], query, document, Pages(None))
+    of = f"1 of {len(asked)} requests" if len(asked) > 1 else "the request"
+    answer = "its reference stands for the answer" if query.reference else "no answer"
+    console.print(f"\n{of} about query {query.id} ({answer}):\n")
+    for line in _lines(question):
+        console.print(line)
 
 
 def _lines(question: Question) -> Iterator[str]:
     for turn in question.turns:
         yield f"--- {turn.role}"
-        parts = (s if isinstance(s, Image) else s.text for s in turn.content)
+        parts = []
+        for segment in turn.content:
+            parts.append(segment if isinstance(segment, Image) else segment.text)
         yield display_text(parts)
