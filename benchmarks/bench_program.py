@@ -52,10 +52,12 @@ def as_json(content: Mapping[str, Any]) -> str:
 def write_forms(folder: Path, name: str, forms: Mapping[str, str]) -> list[Path]:
     """Write `folder`/`name`.ENDING for the text of each ending; the paths."""
     folder.mkdir(parents=True, exist_ok=True)
-    places = {folder / f"{name}.{ending}": text for ending, text in forms.items()}
-    for place, text in places.items():
+    places = []
+    for ending, text in forms.items():
+        place = folder / f"{name}.{ending}"
         write_whole(place, text)
-    return [*places]
+        places.append(place)
+    return places
 
 
 def check_outs(outs: Sequence[Path]) -> None:

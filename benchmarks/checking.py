@@ -119,11 +119,11 @@ def check_data(config: RunConfig, on_progress: Progress | None = None) -> Check:
     task, _ = read_task(config, on_progress)
     seen = _SeenQueries()
     refused = list[str]()
-    for sample in task.samples:
-        if isinstance(sample, Malformed):
-            refused.append(sample.reason)
+    for query in task.samples:
+        if isinstance(query, Malformed):
+            refused.append(query.reason)
         else:
-            seen.add(sample)
+            seen.add(query)
     tables: list[ResultTable] = []
     columns: dict[str, str] = {}
     if is_read_by_columns(config.data):
@@ -197,12 +197,18 @@ def _facts(task: TaskSet, seen: _SeenQueries, refused: int) -> Iterator[str]:
 
 def _columns_table(rows: FoundRows) -> ResultTable:
     """Return each column with its meaning and the first value that is there."""
-    first = [row.value for row in islice(rows.rows, _SHOWN) if isinstance(row.value, dict)]
+    examples: dict[str, Any] = {}
+    for row in islice(rows.rows, _SHOWN):
+        # A row that is no object is refused elsewhere, with its place.
+        if isinstance(row.value, dict):
+            for name, value in row.value.items():
+                if value not in (None, ""):
+                    examples.setdefault(name, value)
     meanings = groups_by_member(rows.columns.by_meaning)
     lines = []
     for name in (*meanings, *rows.columns.others):
-        values = (row[name] for row in first if row.get(name) not in (None, ""))
-        lines.append([name, meanings.get(name, "metadata"), _example(next(values, ""))])
+        example = _example(examples.get(name, ""))
+        lines.append([name, meanings.get(name, "metadata"), example])
     head = ["column", "taken as", "for example"]
     return ResultTable.of("Columns", head, lines, numeric=False)
 
@@ -258,6 +264,7 @@ def check_answers(
             elif isinstance(answer, Document) and len(lines) < _SHOWN:
                 lines.append([system.name, id, _line_of(answer.segments)])
     told = with_about.about["answers"]
+    # One place is checked at a time.
     ((name, at),) = named.items()
     columns: Mapping[str, str] = {}
     if told[name]["format"] == own_data.NAME:

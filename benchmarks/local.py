@@ -64,7 +64,7 @@ def question(*parts: str | Picture, id: str = "query") -> Query:
     """
     if not parts:
         raise UsageError("a query needs text or an image")
-    turns = (Turn("user", tuple(_part(part) for part in parts)),)
+    turns = (Turn("user", tuple(map(_part, parts))),)
     return Query(id=id, category="query", field="query", turns=turns)
 
 
@@ -138,7 +138,7 @@ class LocalSystem:
     def __call__(self, *query: str | Picture | Query | TaskQuery) -> NotebookDocument:
         """Return the document that answers one query; NoDocument where there is none.
 
-        The query is text and images, a sample, or a query of a run: that is asked in
+        The query is text and images, a `Query`, or a query of a run: that is asked in
         the words, and with the seeds, of the run where both have the same seed.
         """
         (made,) = self.answers([_query(query)])
@@ -149,20 +149,24 @@ class LocalSystem:
     def answers(self, queries: Sequence[Query | TaskQuery]) -> list[QueryAnswer]:
         """One answer per query, whatever came of it; all advance together, in batches."""
         asked = [self._asked(query) for query in queries]
-        walks = [
-            self.system.answer(sample, Repetition(query.prompt, self.seed))
-            for query in asked
-            if isinstance(sample := query.sample, Query)
-        ]
+        walks = []
+        for query in asked:
+            # None is malformed, or `_asked` would have refused it.
+            if isinstance(query.sample, Query):
+                repetition = Repetition(query.prompt, self.seed)
+                walks.append(self.system.answer(query.sample, repetition))
         outcomes = drive(together(walks), self.stages.outcomes)
-        named = zip(asked, outcomes, strict=True)
-        return [QueryAnswer.of(self.system.name, q, o) for q, o in named]
+        answers = []
+        for query, outcome in zip(asked, outcomes, strict=True):
+            answers.append(QueryAnswer.of(self.system.name, query, outcome))
+        return answers
 
     def _asked(self, query: Query | TaskQuery) -> TaskQuery:
-        sample = _sample(query)
+        """Return a query with its wording; UsageError for one that cannot be asked."""
+        own = _valid_query(query)
         if isinstance(query, TaskQuery):
             return query
-        return TaskQuery(id=sample.id, sample=sample, prompt=self.prompt, read=BlobReader())
+        return TaskQuery(id=own.id, sample=own, prompt=self.prompt, read=BlobReader())
 
 
 def _query(
@@ -171,7 +175,7 @@ def _query(
     if len(parts) == 1 and isinstance(parts[0], Query | TaskQuery):
         return parts[0]
     if any(isinstance(part, Query | TaskQuery) for part in parts):
-        raise UsageError("give one sample alone, or text and images")
+        raise UsageError("give one query alone, or text and images")
     return question(*parts)  # type: ignore[arg-type]
 
 
@@ -243,26 +247,33 @@ class LocalScorer:
 
         The document may be a plain list of texts and images.
         """
-        walk = self.scorer.judge(_sample(sample), _document(document))
+        walk = self.scorer.judge(_valid_query(sample), _document(document))
         outcome = drive(walk, self.stages.outcomes)
         return ScorerVerdict.of(admit(outcome, self.scorer.scale))
 
 
-def _sample(query: Query | TaskQuery | str) -> Query:
-    query = question(query) if isinstance(query, str) else query
-    sample = unicode_only(query.sample if isinstance(query, TaskQuery) else query, 0)
-    if isinstance(sample, Malformed):
-        raise UsageError(f"query {sample.id} is malformed: {sample.reason}")
-    return sample
+def _valid_query(query: Query | TaskQuery | str) -> Query:
+    """Return a query as systems and scorers take it; UsageError for a malformed one."""
+    if isinstance(query, str):
+        query = question(query)
+    own = query.sample if isinstance(query, TaskQuery) else query
+    checked = unicode_only(own, 0)
+    if isinstance(checked, Malformed):
+        raise UsageError(f"query {checked.id} is malformed: {checked.reason}")
+    return checked
 
 
 def _document(answered: Document | QueryAnswer | Sequence[str | Picture]) -> Document:
     """Return a document as scorers take it, its text as that of all answers."""
     if not isinstance(answered, Document | QueryAnswer):
-        answered = Document(tuple(_part(part) for part in answered))
+        answered = Document(tuple(map(_part, answered)))
     if isinstance(answered, Document):
-        segments = tuple(_part(s) if is_picture(s) else s for s in answered.segments)
-        return replace_parts(Document(segments, answered.ends), str, valid_text)
+        segments: list[Text | Image] = []
+        for segment in answered.segments:
+            # A document that a user made may hold images of PIL, whatever its type says.
+            segments.append(_part(segment) if is_picture(segment) else segment)
+        document = Document(tuple(segments), answered.ends)
+        return replace_parts(document, str, valid_text)
     if answered.document is None:
         raise UsageError(f"{answered.query.id} has no document: {answered.reason}")
     return answered.document.plain
@@ -290,10 +301,10 @@ def local_stage(
         >>> plait.stage("anole", "draft", weights="tiny").spec.name
         'anole-draft'
     """
-    own = {name: {**(models or {}).get(name, {}), **settings}} if settings else {}
-    asked = Models(
-        weights=weights, overrides={**(models or {}), **own}, gpu_gib=gpu_memory_gib
-    )
+    overrides = dict(models or {})
+    if settings:
+        overrides[name] = {**overrides.get(name, {}), **settings}
+    asked = Models(weights=weights, overrides=overrides, gpu_gib=gpu_memory_gib)
     spec = available(lambda: _spec(name, part, asked), lambda s: (s,))
     return LocalStage(spec, load_stage(spec))
 
@@ -334,8 +345,10 @@ def _spec(name: str, part: str | None, models: Models) -> StageSpec:
         return lvlm_spec(name, models)
     if part is None and is_custom(name):
         return custom_spec(name, models.weights, models.of(name), list(Kind))
-    system = resolve(name, models)
-    there: dict[str, StageSpec] = {p: s for p, s in system.roles.items() if p in PARTS}
+    there: dict[str, StageSpec] = {}
+    for role, stage in resolve(name, models).roles.items():
+        if role in PARTS:
+            there[role] = stage
     if part is None and len(there) == 1:
         return next(iter(there.values()))
     if part is None:

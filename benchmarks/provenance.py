@@ -28,16 +28,21 @@ def provenance_facts(about: Mapping[str, Any]) -> dict[str, str]:
 def machine_of(about: Mapping[str, Any]) -> str:
     """Platform, CPUs and GPUs."""
     hardware = _entry(about, "hardware")
-    parts = [str(about.get("platform") or "")]
-    parts += [f"{hardware['cpus']} CPUs"] if hardware.get("cpus") else []
-    parts += (hardware["gpus"] or ["no GPU"]) if "gpus" in hardware else []
-    return ", ".join(part for part in parts if part)
+    parts = []
+    if about.get("platform"):
+        parts.append(str(about["platform"]))
+    if hardware.get("cpus"):
+        parts.append(f"{hardware['cpus']} CPUs")
+    # Without an entry nobody has looked; an empty one says that there are none.
+    if "gpus" in hardware:
+        parts += hardware["gpus"] or ["no GPU"]
+    return ", ".join(filter(None, parts))
 
 
 def versions_of(about: Mapping[str, Any]) -> str:
     """Return the commit of plait, Python and the packages."""
     parts = (f"commit {_commit(about) or 'none'}", _packages(about))
-    return ", ".join(part for part in parts if part)
+    return ", ".join(filter(None, parts))
 
 
 def _commit(about: Mapping[str, Any]) -> str:
@@ -48,11 +53,15 @@ def _commit(about: Mapping[str, Any]) -> str:
 
 
 def _packages(about: Mapping[str, Any]) -> str:
-    python = [f"Python {about['python']}"] if about.get("python") else []
-    packages = (f"{n} {version}" for n, version in _entry(about, "packages").items())
-    return ", ".join((*python, *packages))
+    versions = []
+    if about.get("python"):
+        versions.append(f"Python {about['python']}")
+    for package, version in _entry(about, "packages").items():
+        versions.append(f"{package} {version}")
+    return ", ".join(versions)
 
 
 def _entry(about: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a table of a manifest; an empty one where an earlier version wrote none."""
     value = about.get(name)
     return value if isinstance(value, Mapping) else {}
