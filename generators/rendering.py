@@ -6,7 +6,7 @@ text-to-image model alone all have their images drawn by it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol, TypeVar
 
@@ -209,21 +209,26 @@ class Renderer:
     def _draw(self, requests: Sequence[ImageRequest]) -> DrawingWalk:
         """Walk the stages that draw; without a payload for each there is no image."""
         if (stage := self.rendering.condition) is not None:
-            # A seed stays out of the key of what draws nothing at random.
-            jobs = [Job(stage, _for(stage, r), self.label) for r in requests]
+            jobs = self._jobs_of(stage, requests)
             payloads = self.notes.values((yield jobs), stage)
             if not isinstance(payloads, Result):
                 return [payloads] * len(requests)
-            if not self.rendering.keeps_prompt:
-                requests = tuple(replace(r, prompt=None, context=()) for r in requests)
-            requests = tuple(
-                replace(r, payload=replace(payload, origin=j.key))
-                for r, j, payload in zip(requests, jobs, payloads.value, strict=True)
-            )
-        render = self.rendering.render
-        return (yield [Job(render, _for(render, r), self.label) for r in requests])
+            conditioned = []
+            for request, job, payload in zip(requests, jobs, payloads.value, strict=True):
+                if not self.rendering.keeps_prompt:
+                    request = replace(request, prompt=None, context=())
+                # Payloads differ in their last digits from batch to batch: the key of the
+                # image names the record that they come from instead.
+                payload = replace(payload, origin=job.key)
+                conditioned.append(replace(request, payload=payload))
+            requests = conditioned
+        return (yield self._jobs_of(self.rendering.render, requests))
 
-
-def _for(stage: StageSpec, request: ImageRequest) -> ImageRequest:
-    """Return the request as the stage's input: with a seed only where it reads one."""
-    return request if stage.seeded else replace(request, seed=None)
+    def _jobs_of(self, stage: StageSpec, requests: Iterable[ImageRequest]) -> list[Job]:
+        """Return requests as jobs of a stage, with a seed only where it reads one."""
+        jobs = []
+        for request in requests:
+            # A seed stays out of the key of what draws nothing at random.
+            own = request if stage.seeded else replace(request, seed=None)
+            jobs.append(Job(stage, own, self.label))
+        return jobs

@@ -201,13 +201,13 @@ class StagedSystem(ABC):
                 return outcome
             images = outcome.value
         state.images += len(images) + len(draft.images)
+        # The images are in the order of the requests.
         drawn = iter(images)
-        return Result(
-            tuple(
-                next(drawn) if isinstance(segment, ImageRequest) else segment
-                for segment in draft.segments
-            )
-        )
+        segments: list[Text | Image] = []
+        for segment in draft.segments:
+            is_request = isinstance(segment, ImageRequest)
+            segments.append(next(drawn) if is_request else segment)
+        return Result(tuple(segments))
 
     def _with_seeds(
         self, draft: Draft, query: Query, state: AnswerState, *, keeps_seeds: bool
