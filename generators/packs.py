@@ -137,9 +137,13 @@ class PackPath:
     def iterdir(self) -> Iterator[PackPath]:
         """The members and folders directly below it; none where there are none."""
         depth = len(self.key.parts)
-        below = (PurePosixPath(name).parts for name in _members(self.file))
-        own = (p[: depth + 1] for p in below if p[:depth] == self.key.parts and p[depth:])
-        for parts in dict.fromkeys(own):
+        # A pack lists files alone: a folder is there where some file is below it.
+        found = dict[tuple[str, ...], None]()
+        for name in _members(self.file):
+            parts = PurePosixPath(name).parts
+            if parts[:depth] == self.key.parts and len(parts) > depth:
+                found[parts[: depth + 1]] = None
+        for parts in found:
             yield PackPath(self.file, PurePosixPath(*parts))
 
     def glob(self, pattern: str) -> Iterator[PackPath]:

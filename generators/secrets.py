@@ -14,7 +14,6 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 from urllib.parse import quote
 
@@ -115,15 +114,15 @@ class MaskedStream:
 
 def _known_keys() -> list[str]:
     """Return the longest first, as one may begin like another."""
-    values = (
-        os.environ.get(name, "").strip()
-        for name in os.environ
-        if name in _variables or _KEY_VARIABLE.search(name)
-    )
-    # Not words such as `none`, which local servers are given for a key.
-    keys = {v for v in values if len(v) >= (_SHORTEST_WORD if v.isalpha() else _SHORTEST)}
-    forms = chain.from_iterable(map(_forms_of, keys))
-    return sorted(set(forms), key=len, reverse=True)
+    forms = set[str]()
+    for name, value in os.environ.items():
+        if name in _variables or _KEY_VARIABLE.search(name):
+            key = value.strip()
+            # Not words such as `none`, which local servers are given for a key.
+            shortest = _SHORTEST_WORD if key.isalpha() else _SHORTEST
+            if len(key) >= shortest:
+                forms.update(_forms_of(key))
+    return sorted(forms, key=len, reverse=True)
 
 
 def _forms_of(key: str) -> Iterator[str]:
@@ -141,7 +140,9 @@ def _forms_of(key: str) -> Iterator[str]:
     yield quote(key)
     yield quote(key, safe="")
     yield " ".join(key.split())
-    yield from (line.strip() for line in key.splitlines() if len(line) >= _SHORTEST)
+    for line in key.splitlines():
+        if len(line) >= _SHORTEST:
+            yield line.strip()
 
 
 def _replace_keys(text: str, keys: Sequence[str]) -> str:

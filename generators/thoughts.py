@@ -269,13 +269,15 @@ def _lone_closing(text: str) -> tuple[_Marks, re.Match[str]] | None:
     """Return the first closing mark that nothing opens, with its family."""
     found: list[tuple[_Marks, re.Match[str]]] = []
     for marks in _FAMILIES:
-        closings = marks.closing.finditer(text) if marks.lone else ()
-        # A thought may mention its own mark before it ends.
-        used = (c for c in islice(closings, _MOST_MENTIONS) if not _is_mentioned(text, c))
-        closing = next(used, None)
-        if closing is None or marks.opening.search(text, 0, closing.start()):
+        if not marks.lone:
             continue
-        found.append((marks, closing))
+        for closing in islice(marks.closing.finditer(text), _MOST_MENTIONS):
+            # A thought may mention its own mark before it ends.
+            if _is_mentioned(text, closing):
+                continue
+            if not marks.opening.search(text, 0, closing.start()):
+                found.append((marks, closing))
+            break
     return min(found, key=lambda pair: pair[1].start(), default=None)
 
 

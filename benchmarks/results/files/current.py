@@ -7,7 +7,7 @@ was used, are in the tables.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,8 +136,10 @@ class CurrentResults:
 
 
 def _count(table: pa.Table) -> Counter[OutcomeName]:
-    found = _value_counts(table.column("outcome"))
-    return Counter({OutcomeName(one["values"]): one["counts"] for one in found})
+    counts = Counter[OutcomeName]()
+    for found in _value_counts(table.column("outcome")):
+        counts[OutcomeName(found["values"])] = found["counts"]
+    return counts
 
 
 def _value_counts(column: pa.Array | pa.ChunkedArray) -> list[dict[str, Any]]:
@@ -148,15 +150,17 @@ def _value_counts(column: pa.Array | pa.ChunkedArray) -> list[dict[str, Any]]:
 def _are_other_parts(tables: ResultTables) -> bool:
     """Return whether the run's parts are not those that the results were made of."""
     written = (tables.folder / ABOUT).stat().st_mtime
+    gone = {name for name, parts in tables.records.items() if parts}
     for folder in stage_folders(tables.root):
+        gone.discard(folder.name)
         parts = parts_in(folder)
-        if {part.name for part in parts} != {*tables.records.get(folder.name, ())}:
+        names = {part.name for part in parts}
+        if names != {*tables.records.get(folder.name, ())}:
             return True
         # One with the very time of `run.json` may be later than what was read.
         if any(part.stat().st_mtime >= written for part in parts):
             return True
-    there = {folder.name for folder in stage_folders(tables.root)}
-    return any(parts for name, parts in tables.records.items() if name not in there)
+    return bool(gone)
 
 
 def _is_about(tables: ResultTables, about: RunAbout) -> bool:
@@ -166,15 +170,19 @@ def _is_about(tables: ResultTables, about: RunAbout) -> bool:
 
 def _are_of(tables: ResultTables, plan: Plan, rows: Mapping[str, str]) -> bool:
     """Return whether the results are of the queries of a plan and the rows of its data."""
-    data = tables.table("data")
-    ids, digests = (data.column(name).to_pylist() for name in ("id", "digest"))
-    if dict(zip(ids, digests, strict=True)) != rows:
+    if dict(_digests_in(tables.table("data"))) != rows:
         return False
     asked = tables.table("queries", ["query", "id", "digest"])
-    keys, ids, digests = (column.to_pylist() for column in asked.columns)
-    if keys != [key_of(sample) for sample in plan.samples]:
+    if asked.column("query").to_pylist() != [*map(key_of, plan.samples)]:
         return False
-    return all(rows.get(id) == known for id, known in zip(ids, digests, strict=True))
+    # A query is stored as it was asked, and a row of the data may have changed since.
+    return all(rows.get(id) == digest for id, digest in _digests_in(asked))
+
+
+def _digests_in(table: pa.Table) -> Iterator[tuple[str, str]]:
+    """Yield id and digest of each row of a table; ids may repeat."""
+    ids = table.column("id").to_pylist()
+    return zip(ids, table.column("digest").to_pylist(), strict=True)
 
 
 def _series_in(tables: ResultTables) -> set[str]:

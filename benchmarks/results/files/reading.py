@@ -101,13 +101,15 @@ class RunResults(ResultTables):
         """How a query is asked where that is not in its own turns: by key and variant."""
         worded = {}
         for row in self.rows("queries", ["query", "wordings"]):
-            own = json.loads(row["wordings"] or "{}")
-            worded[row["query"]] = {name: self._turns(turns) for name, turns in own.items()}
+            by_variant = {}
+            for variant, turns in json.loads(row["wordings"] or "{}").items():
+                by_variant[variant] = self._turns(turns)
+            worded[row["query"]] = by_variant
         return worded
 
-    def prompt(self, sample: Query, variant: Variant) -> tuple[Turn, ...]:
+    def prompt(self, query: Query, variant: Variant) -> tuple[Turn, ...]:
         """Return the conversation to be answered, as the task set words it."""
-        return self.wordings.get(sample.id, {}).get(variant, sample.turns)
+        return self.wordings.get(query.id, {}).get(variant, query.turns)
 
     def _query(self, row: Row) -> Query | Malformed:
         about = {name: row[name] for name in ("id", "category", "field")}
@@ -131,10 +133,13 @@ class RunResults(ResultTables):
         return Malformed(row=row["row"], reason=reason, released=asked, **about)
 
     def _turns(self, turns: Sequence[Row]) -> tuple[Turn, ...]:
-        return tuple(Turn(t["role"], self._content(t["content"])) for t in turns)
+        conversation = []
+        for turn in turns:
+            conversation.append(Turn(turn["role"], self._content(turn["content"])))
+        return tuple(conversation)
 
     def _content(self, content: Sequence[Row]) -> Content:
-        return tuple(self._segment(segment) for segment in content)
+        return tuple(map(self._segment, content))
 
     def _segment(self, segment: Row) -> Text | Image:
         if segment["type"] == "text":
