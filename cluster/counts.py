@@ -81,13 +81,13 @@ def count(plan: Plan, store: Store, *, only_scorers: bool = False) -> list[Stage
     opening_alike = defaultdict[tuple[Any, ...], list[System]](list)
     for system in plan.systems:
         opening_alike[system.opening].append(system)
-    for repeat, sample in product(range(plan.repeats), plan.samples):
-        query = plan.query(sample)
-        if query is None:
+    for repeat, query in product(range(plan.repeats), plan.queries):
+        judged = plan.query_judged(query)
+        if judged is None:
             continue
-        images = plan.most_images(query)
+        images = plan.most_images(judged)
         for alike in opening_alike.values():
-            counting.count_answers(alike, sample, query, repeat, images)
+            counting.count_answers(alike, query, judged, repeat, images)
     counting.bound_waiting()
     for comparison in plan.comparisons:
         counting.count_judgement(comparison.walk(), comparison)
@@ -131,8 +131,8 @@ class _Counting:
     def count_answers(
         self,
         alike: Sequence[System],
-        sample: Query | Malformed,
-        query: Query,
+        query: Query | Malformed,
+        judged: Query,
         repeat: int,
         images: int,
     ) -> None:
@@ -141,10 +141,10 @@ class _Counting:
         Where the first record is missing, all the others wait for it too. `images` are
         those of an answer that is still to be made, at most.
         """
-        most_jobs = self.jobs_of_scorers(query, images)
+        most_jobs = self.jobs_of_scorers(judged, images)
         lookup = self._final if self._only_scorers else self.look_up
         for i, system in enumerate(alike):
-            request = system, sample, repeat
+            request = system, query, repeat
             steps: list[list[Job]] = []
             answer = noting(self._plan.answer(*request), steps)
             outcome = read(answer, lookup)
@@ -152,14 +152,14 @@ class _Counting:
                 document = outcome.value
                 jobs = most_jobs
                 if len(document.images) > images:  # given, or drawn by a server
-                    jobs = self.jobs_of_scorers(query, len(document.images))
+                    jobs = self.jobs_of_scorers(judged, len(document.images))
                 for scorer, most in zip(self._plan.scorers, jobs, strict=True):
                     walk = self._plan.judging(scorer, request, document)
                     self.count_judgement(walk, scorer, most)
             elif isinstance(outcome, Pending) and not self._only_scorers:
                 at_first = len(steps) == 1
                 waiting = alike[i:] if at_first else [system]
-                self.note_waiting(waiting, query, outcome, steps, most_jobs)
+                self.note_waiting(waiting, judged, outcome, steps, most_jobs)
                 if at_first:
                     return
 

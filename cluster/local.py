@@ -1,7 +1,7 @@
 """Stages in the current process: no Ray and no store, for servers, notebooks, measurements.
 
     stages = LocalStages()
-    document = drive(answer(system, sample, asking), stages.outcomes)
+    document = drive(answer(system, query, asking), stages.outcomes)
 
 They compute as in a run: `LocalEngine` queues jobs, puts them together in batches, bisects
 batches that raise and halves those that run out of memory.

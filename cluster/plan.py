@@ -1,4 +1,4 @@
-"""A plan: systems x samples x scorers, and comparisons, as walks; and reading it back."""
+"""A plan: systems x queries x scorers, and comparisons, as walks; and reading it back."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """One system's answer to one sample, and the outcome of every scorer."""
+    """One system's answer to one query, and the outcome of every scorer."""
 
     system: str
-    sample: Query | Malformed
+    query: Query | Malformed
     repeat: int
     document: Outcome[Document] | None
     """None where it is not made yet."""
@@ -98,7 +98,7 @@ class Plan:
     """Everything a run is to make."""
 
     systems: Sequence[System]
-    samples: Sequence[Query | Malformed]
+    queries: Sequence[Query | Malformed]
     scorers: Sequence[Scorer]
     prompt: Prompter
     seed: int = 0
@@ -130,8 +130,11 @@ class Plan:
     @cached_property
     def _most_turns(self) -> int:
         """Most turns of a query that are to be answered; takes a look at all queries."""
-        queries = (sample for sample in self.samples if isinstance(sample, Query))
-        return max((len(query.openings) for query in queries), default=1)
+        most = 1
+        for query in self.queries:
+            if isinstance(query, Query):
+                most = max(most, len(query.openings))
+        return most
 
     @property
     def feeders(self) -> Mapping[str, set[str]]:
@@ -160,30 +163,30 @@ class Plan:
         return {digest: before - {digest} for digest, before in feeders.items()}
 
     def __len__(self) -> int:
-        documents = len(self.systems) * len(self.samples) * self.repeats
+        documents = len(self.systems) * len(self.queries) * self.repeats
         return documents + len(self.comparisons)
 
     def part(self, shard: Shard | None) -> Plan:
         """What is left for a shard: its queries, and its part of the models' ceilings."""
         if shard is None:
             return self
-        own_places = (i for i, s in enumerate(self.samples) if shard.holds(s.id))
+        own_places = (i for i, query in enumerate(self.queries) if shard.holds(query.id))
         return replace(
             self,
-            samples=select(self.samples, own_places),
+            queries=select(self.queries, own_places),
             systems=[system.with_stages(shard.with_share) for system in self.systems],
             scorers=[with_stage(s, shard.with_share) for s in self.scorers],
         )
 
     def requests(self) -> Iterator[DocumentRequest]:
-        """Every (system, sample, repeat); systems that share a stage adjoin."""
+        """Every (system, query, repeat); systems that share a stage adjoin."""
         for repeat in range(self.repeats):
-            for sample in self.samples:
+            for query in self.queries:
                 for system in self.systems:
-                    yield system, sample, repeat
+                    yield system, query, repeat
 
     def walks(self) -> Iterator[Walk[Any]]:
-        """One walk per (system, sample, repeat), and one per comparison.
+        """One walk per (system, query, repeat), and one per comparison.
 
         The first end in an `Evaluation`, the others in an `ItemOutcome`.
         """
@@ -193,7 +196,7 @@ class Plan:
     def evaluation(
         self,
         system: System,
-        sample: Query | Malformed,
+        query: Query | Malformed,
         repeat: int,
         among: Sequence[Scorer] | None = None,
     ) -> Walk[Evaluation]:
@@ -202,32 +205,32 @@ class Plan:
         Of all scorers, or of those `among` them.
         """
         scorers = self.scorers if among is None else among
-        document = yield from self.answer(system, sample, repeat)
+        document = yield from self.answer(system, query, repeat)
         scores: dict[str, Outcome[Score]] = {}
         if isinstance(document, Result):
-            request = system, sample, repeat
+            request = system, query, repeat
             judging = [self.judging(s, request, document.value) for s in scorers]
             outcomes = yield from together(judging)
             for scorer, outcome in zip(scorers, outcomes, strict=True):
                 scores[scorer.name] = admit(outcome, scorer.scale)
-        return Result(Evaluation(system.name, sample, repeat, document, scores))
+        return Result(Evaluation(system.name, query, repeat, document, scores))
 
     def answer(
-        self, system: System, sample: Query | Malformed, repeat: int
+        self, system: System, query: Query | Malformed, repeat: int
     ) -> Walk[Document]:
         """Return the first part of an evaluation: the document of one system."""
-        query = self.query(sample)
-        if isinstance(sample, Malformed) and (query is None or system.reads_query):
-            return Failure(sample.reason, Fault.BAD_INPUT)
-        assert query is not None
+        judged = self.query_judged(query)
+        if isinstance(query, Malformed) and (judged is None or system.reads_query):
+            return Failure(query.reason, Fault.BAD_INPUT)
+        assert judged is not None
         repetition = Repetition(self.prompt, self.seed, repeat)
-        return (yield from system.answer(query, repetition))
+        return (yield from system.answer(judged, repetition))
 
-    def query(self, sample: Query | Malformed) -> Query | None:
-        """Return what is judged: a sample, or a row as a scorer's program takes it."""
-        if isinstance(sample, Query):
-            return sample
-        return sample.released if any(s.as_released for s in self.scorers) else None
+    def query_judged(self, query: Query | Malformed) -> Query | None:
+        """Return what is judged: a query, or a row as a scorer's program takes it."""
+        if isinstance(query, Query):
+            return query
+        return query.released if any(s.as_released for s in self.scorers) else None
 
     def most_images(self, query: Query) -> int:
         """Return how many images an answer that stages make may hold, of any system."""
@@ -238,13 +241,13 @@ class Plan:
         self, scorer: Scorer, request: DocumentRequest, document: Document
     ) -> Walk[Score]:
         """Walk to one score of a document; a failure where the row cannot be judged."""
-        system, sample, repeat = request
-        if isinstance(sample, Query):
-            query = sample
-        elif sample.released is not None and scorer.as_released:
-            query = sample.released
+        system, asked, repeat = request
+        if isinstance(asked, Query):
+            query = asked
+        elif asked.released is not None and scorer.as_released:
+            query = asked.released
         else:
-            return Failure(sample.reason, Fault.BAD_INPUT)
+            return Failure(asked.reason, Fault.BAD_INPUT)
         if not scorer.opponent:
             return (yield from scorer.judge(query, document))
         if system.name == scorer.opponent:
@@ -256,8 +259,8 @@ class Plan:
 
     def opponent_answer(self, scorer: Scorer, request: DocumentRequest) -> Walk[Document]:
         """Walk to the answer beside which a scorer of pairs judges that of a request."""
-        _, sample, repeat = request
-        return (yield from self.answer(self._opponents[scorer.opponent], sample, repeat))
+        _, query, repeat = request
+        return (yield from self.answer(self._opponents[scorer.opponent], query, repeat))
 
     @cached_property
     def _opponents(self) -> Mapping[str, System]:
@@ -327,7 +330,7 @@ def final_lookup(store: Store) -> Lookup:
 
 
 def evaluations(plan: Plan, store: Store, *, notes: bool = False) -> Iterator[Evaluation]:
-    """What the store holds of every (sample, repeat, system), in the plan's order.
+    """What the store holds of every (query, repeat, system), in the plan's order.
 
     With `notes`, documents carry what their stages noted, by the stage's name.
     """
@@ -356,7 +359,7 @@ def thinking_drafts(plan: Plan, store: Store) -> list[Job]:
 
 def evaluate(plan: Plan, request: DocumentRequest, lookup: Lookup) -> Evaluation:
     """Return what `lookup` knows of one document and of its scores."""
-    system, sample, repeat = request
+    system, query, repeat = request
     document, jobs = _read_walk(plan.answer(*request), lookup)
     asked = {"": jobs}
     scores = dict[str, Outcome[Score] | None]()
@@ -370,7 +373,7 @@ def evaluate(plan: Plan, request: DocumentRequest, lookup: Lookup) -> Evaluation
                 jobs = [job for job in jobs if job.spec.digest in own]
             asked[scorer.name] = jobs
             scores[scorer.name] = score and admit(score, scorer.scale)
-    return Evaluation(system.name, sample, repeat, document, scores, asked)
+    return Evaluation(system.name, query, repeat, document, scores, asked)
 
 
 def _read_walk(walk: Walk[T], lookup: Lookup) -> tuple[Outcome[T] | None, list[Job]]:

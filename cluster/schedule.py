@@ -422,11 +422,11 @@ def _state(queue: StageQueue, replicas: int, busy: bool, ready: int) -> str:
 
 def _probe_of(plan: Plan) -> list[tuple[str, str]]:
     """(path, digest) of one image file, to see which workers can read the data."""
-    for sample in plan.samples:
-        if not isinstance(sample, Query):
+    for query in plan.queries:
+        if not isinstance(query, Query):
             continue
-        answer = sample.reference.segments if sample.reference else ()
-        for image in (*sample.question, *answer):
+        answer = query.reference.segments if query.reference else ()
+        for image in (*query.question, *answer):
             if isinstance(image, Image) and image.data is None and image.place:
                 return [(image.place, image.digest)]
     return []

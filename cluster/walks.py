@@ -1,4 +1,4 @@
-"""Walks: one generator per (system, sample, repeat), advanced as outcomes become known."""
+"""Walks: one generator per (system, query, repeat), advanced as outcomes become known."""
 
 from __future__ import annotations
 

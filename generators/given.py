@@ -85,7 +85,7 @@ class GroundTruth(AnswersAtHand):
     def look_up(self, query: Query) -> Outcome[Document]:
         """Return the reference of a query; a Skip where it has none."""
         if query.reference is None:
-            return Skip("the sample has no ground truth")
+            return Skip("the query has no ground truth")
         return Result(query.reference)
 
 

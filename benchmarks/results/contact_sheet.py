@@ -137,7 +137,7 @@ class FirstAnswers:
         for evaluation in board.reading(keys):
             if evaluation.repeat != 0:
                 continue
-            query = evaluation.sample
+            query = evaluation.query
             document = evaluation.document
             place = key_of(query), evaluation.system
             drawn = document.value.images if isinstance(document, Result) else ()

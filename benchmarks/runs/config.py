@@ -222,7 +222,7 @@ class RunConfig(_Section):
     limit: int | None = Field(default=None, ge=1, strict=True)
     """Answer only this many queries, drawn by `seed` and stratified by category."""
     ids: AbsoluteFile | None = None
-    """File with one sample id a line: answer only these."""
+    """File with the id of one query a line: answer only these."""
     seed: int = Field(default=0, ge=0, strict=True)
     """Seed of all sampling and noise, and of what `limit` draws."""
     repeats: int = Field(default=1, ge=1, strict=True)

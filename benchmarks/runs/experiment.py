@@ -114,7 +114,7 @@ class Experiment:
 
     config: RunConfig
     task: TaskSet
-    samples: Sequence[Query | Malformed]
+    queries: Sequence[Query | Malformed]
     systems: tuple[System, ...]
     scorers: tuple[Scorer, ...]
     identities: Mapping[str, str]
@@ -122,7 +122,7 @@ class Experiment:
     baselines: Mapping[str, System] = field(default_factory=dict)
     """What pairs are judged beside and that is no system of the run."""
     ids: tuple[str, ...] | None = None
-    """Sample ids by which the queries were selected, if they were."""
+    """Ids of queries by which the queries were selected, if they were."""
     joins: str = ""
     """The `run_digest` of the run that is in the run directory, if there is one."""
     missing_weights: tuple[str, ...] = ()
@@ -144,7 +144,7 @@ class Experiment:
         """All walks of the run."""
         return Plan(
             systems=self.systems,
-            samples=self.samples,
+            queries=self.queries,
             scorers=self.scorers,
             prompt=self.task.prompt,
             seed=self.config.seed,
@@ -155,16 +155,16 @@ class Experiment:
     @property
     def selection(self) -> str:
         """`limit 50 of 20,103` where not all queries are answered."""
-        if len(self.samples) == len(self.task.samples):
+        if len(self.queries) == len(self.task.samples):
             return ""
-        return f"{len(self.samples):,} of {len(self.task.samples):,} queries"
+        return f"{len(self.queries):,} of {len(self.task.samples):,} queries"
 
     def with_limit(self, queries: int) -> Experiment:
         """Return the same with at most `queries` queries, in the same run directory."""
         values = {"limit": queries, "out": self.config.root}
         config = self.config.model_copy(update=values)
-        samples = selection(config, self.task, self.ids)
-        return replace(self, config=config, samples=samples)
+        asked = selection(config, self.task, self.ids)
+        return replace(self, config=config, queries=asked)
 
     def engine_options(self, **own: Any) -> EngineOptions:
         """Return the options of a run of it, with those of `own` in their place."""
@@ -192,7 +192,7 @@ class Experiment:
 
     def about(self) -> dict[str, Any]:
         """Return the manifest's entries about the run, without the environment."""
-        ids = [query.id for query in self.samples]
+        ids = [query.id for query in self.queries]
         about = self._remarks
         about |= {
             "plait": FORMAT,
@@ -275,7 +275,7 @@ class Experiment:
             protocol=self.config.pinned,
             task=self.task.name,
             digest=str(self.task.about.get("digest") or ""),
-            queries=len(self.samples),
+            queries=len(self.queries),
             repeats=self.config.repeats,
         )
         return remarks_of_run(facts, self.systems, self.scorers, self._scorer_settings)
@@ -485,7 +485,7 @@ def experiment_of(
     if ids is None:
         ids = read_ids(config)
     queries = selection(config, task, ids)
-    return named.on(config, SettledData(task=task, samples=queries, ids=ids))
+    return named.on(config, SettledData(task=task, queries=queries, ids=ids))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -504,7 +504,7 @@ class ResolvedNames:
         return Experiment(
             config=config,
             task=data.task,
-            samples=data.samples,
+            queries=data.queries,
             systems=self.systems,
             scorers=self.scorers,
             baselines=self.baselines,
@@ -637,7 +637,7 @@ def with_variant(name: str, config: RunConfig, models: Models) -> tuple[str, Mod
 
 
 def _system(name: str, task: TaskSet, models: Models, seed: int) -> System:
-    """The system `name`; controls are made from all samples, whichever are selected."""
+    """The system `name`; controls are made from all queries, whichever are selected."""
     if is_published(name):
         return system_of_writer(name, task)
     return control(name, task.samples, seed) if is_control(name) else resolve(name, models)

@@ -1,4 +1,4 @@
-"""The exact prompts, replies, settings and seeds behind one sample of a run."""
+"""The exact prompts, replies, settings and seeds behind one query of a run."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Row = Mapping[str, Any]
 
 
 def describe(
-    results: RunResults, sample_id: str, system: str | None
+    results: RunResults, query_id: str, system: str | None
 ) -> Iterator[str | Styled]:
-    """Lines for the terminal; UsageError for an unknown sample or system."""
-    queries = {key: q for key, q in results.queries.items() if q.id == sample_id}
+    """Lines for the terminal; UsageError for an unknown query or system."""
+    queries = {key: q for key, q in results.queries.items() if q.id == query_id}
     if not queries:
-        raise unknown("sample", sample_id, (q.id for q in results.queries.values()))
+        raise unknown("query", query_id, (q.id for q in results.queries.values()))
     systems = [s.name for s in results.systems if system in (None, s.name)]
     if not systems:
         raise unknown("system", str(system), (s.name for s in results.systems))

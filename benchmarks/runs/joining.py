@@ -297,7 +297,7 @@ def _iter_added(
     for scorer in union.scorers:
         if scorer.name not in former_scorers:
             yield f"scorer {scorer.name}"
-    if len(union.samples) > queries:
-        yield f"{len(union.samples) - queries:,} queries"
+    if len(union.queries) > queries:
+        yield f"{len(union.queries) - queries:,} queries"
     if union.config.repeats > repeats:
         yield f"repeats up to {union.config.repeats}"

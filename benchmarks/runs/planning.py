@@ -172,7 +172,7 @@ class RunPlan:
         # that has ended can be reported without any of them.
         left = [c.spec for c in plan.counts if c.to_run]
         made = plan.experiment
-        planned = ExpectedAnswers(made.systems, made.samples, config.repeats)
+        planned = ExpectedAnswers(made.systems, made.queries, config.repeats)
         found = applicability(made.scorers, planned)
         weights = experiment.missing_weights if left else ()
         return replace(
@@ -208,8 +208,8 @@ class RunPlan:
         plan = self.plan
         selection = f" ({made.selection})" if made.selection else ""
         if self.shard is not None:
-            selection = f" (shard {self.shard} of {len(made.samples):,})"
-        queries = quantity(len(plan.samples), "query", "queries")
+            selection = f" (shard {self.shard} of {len(made.queries):,})"
+        queries = quantity(len(plan.queries), "query", "queries")
         return (
             f"{quantity(len(plan), 'document')}: {queries}{selection}, "
             f"{quantity(len(made.systems), 'system')}, "
@@ -257,7 +257,7 @@ class RunPlan:
         """How many images of the data the run's results will hold copies of."""
         known = IdTable()
         size = 0
-        for query in self.experiment.samples:
+        for query in self.experiment.queries:
             if not isinstance(query, Query):
                 continue
             for image in query.images:
@@ -456,7 +456,7 @@ class _Trials:
         return self._plans[queries]
 
     def _make(self, queries: int) -> RunPlan:
-        whole = queries == len(self.experiment.samples)
+        whole = queries == len(self.experiment.queries)
         made = self.experiment if whole else self.experiment.with_limit(queries)
         part = made.plan.part(self.shard)
         if whole and self.settled is not None:
@@ -487,7 +487,7 @@ class _Trials:
         if self.on_progress is None:
             return
         # Trimming halves the numbers of queries that may fit until one is left.
-        in_all = len(self.experiment.samples) * (1 + _OF_ALL.bit_length() // 2)
+        in_all = len(self.experiment.queries) * (1 + _OF_ALL.bit_length() // 2)
         self.on_progress(self._counted, max(self._counted, in_all))
 
 
@@ -498,7 +498,7 @@ def _within_budget(
 
     Queries that the run directory holds already stay.
     """
-    most = len(experiment.samples)
+    most = len(experiment.queries)
     hours = options.budget_hours
     whole = plan_of(most)
     if hours is None:

@@ -49,7 +49,7 @@ class SettledData:
     """A task set as a run goes on with it."""
 
     task: TaskSet
-    samples: Queries
+    queries: Queries
     """The queries that are asked."""
     ids: Ids
     """Those by which they were selected."""
@@ -127,7 +127,7 @@ def settle_data(
     kept_rows.update((id, now[id]) for id in selected if id in asked_now)
     return SettledData(
         task=task,
-        samples=queries,
+        queries=queries,
         ids=left,
         rows=kept_rows,
         asked=stored.ids,
@@ -185,7 +185,7 @@ def data_as_made(
         rows = stored.rows.copy()
         rows.update((query.id, now[query.id]) for query in queries)
         now = rows
-    return SettledData(task=task, samples=queries, ids=ids, rows=now)
+    return SettledData(task=task, queries=queries, ids=ids, rows=now)
 
 
 def _as_a_whole(
@@ -209,14 +209,14 @@ def _as_a_whole(
         )
         if before.data != config.data:
             refusals = [_other_name(before, config)]
-        return SettledData(task=task, samples=(), ids=ids, refusals=refusals)
+        return SettledData(task=task, queries=(), ids=ids, refusals=refusals)
     queries = selection(config, task, ids)
     former = () if difference else selection(before, task, manifest.get("ids"))
     here = IdTable(map(_place, queries))
     lost = IdTable(place for place in map(_place, former) if place not in here)
     return SettledData(
         task=task,
-        samples=queries,
+        queries=queries,
         ids=ids,
         rows=now,
         former=len(former),
@@ -321,5 +321,5 @@ def _ids(file: Path) -> list[str]:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(f"--ids {file}: {reason}") from None
     if not any(lines):
-        raise UsageError(f"--ids {file} holds no sample id; give one a line")
+        raise UsageError(f"--ids {file} holds no query id; give one a line")
     return [line for line in lines if line]

@@ -53,7 +53,7 @@ class FidelityPlan:
         few = config.model_copy(
             update={
                 **_NOT_ASKED,
-                "limit": min(fidelity.queries, len(experiment.samples)),
+                "limit": min(fidelity.queries, len(experiment.queries)),
                 "scorers": tuple(name for name in config.scorers if name in measured),
             }
         )

@@ -86,7 +86,7 @@ class NoDocument(PlaitError, RuntimeError):
         ...     truth("Draw a cat.")
         ... except plait.NoDocument as error:
         ...     print(error)
-        gt: skipped: the sample has no ground truth
+        gt: skipped: the query has no ground truth
     """
 
 
@@ -103,7 +103,7 @@ class TaskQuery:
     """
 
     id: str
-    """The sample's id; of a malformed row also its number, since ids may repeat."""
+    """The query's id; of a malformed row also its number, since ids may repeat."""
     sample: Query | Malformed
     prompt: Prompter = field(repr=False)
     read: BlobReader = field(repr=False, compare=False)
@@ -363,9 +363,9 @@ def read_answers(
             own = answers.setdefault(f"{made.system}{which}", {})
             document = made.document
             if isinstance(document, Result):
-                own[made.sample.id] = document.value
+                own[made.query.id] = document.value
             elif isinstance(document, Skip | Failure):
-                own[made.sample.id] = document
+                own[made.query.id] = document
     return answers
 
 
@@ -724,7 +724,7 @@ class RunData:
             repeat=repeats.pop() if len(repeats) == 1 else None,
             notes=self.results.answers <= _MOST_WITH_NOTES,
         )
-        read = {(e.system, key_of(e.sample), e.repeat + 1): e for e in found}
+        read = {(e.system, key_of(e.query), e.repeat + 1): e for e in found}
         for system, key, repeat in places:
             made = read[system, key, repeat]
             query = self.queries[key]

@@ -270,11 +270,11 @@ def _contents(board: Board, units: Sequence[Unit]) -> dict[Unit, tuple[Query, Co
     wanted = {*chain.from_iterable(unit.sides for unit in units)}
     contents = {}
     for e in board.reading({unit.id for unit in units}):
-        side = Unit(e.sample.id, e.system, e.repeat)
+        side = Unit(e.query.id, e.system, e.repeat)
         if side not in wanted:
             continue
-        if isinstance(e.document, Result) and isinstance(e.sample, Query):
-            contents[side] = e.sample, e.document.value.segments
+        if isinstance(e.document, Result) and isinstance(e.query, Query):
+            contents[side] = e.query, e.document.value.segments
     return contents
 
 

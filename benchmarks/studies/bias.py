@@ -704,10 +704,10 @@ class Scored:
 def _answers(results: RunResults) -> Iterator[tuple[Evaluation, Query, Document]]:
     """Yield every answer of a run with its evaluation and its query."""
     for e in results.evaluations():
-        if not e.complete or not isinstance(e.sample, Query):
+        if not e.complete or not isinstance(e.query, Query):
             continue
         if isinstance(e.document, Result):
-            yield e, e.sample, e.document.value
+            yield e, e.query, e.document.value
 
 
 def rubric_judge(scorer: RecordedScorer, root: AnyPath) -> ByRubric:

@@ -285,7 +285,7 @@ def plan_of(items: Sequence[PairComparison]) -> Plan:
             queries[query.id] = query
     return Plan(
         systems=(),
-        samples=[*queries.values()],
+        queries=[*queries.values()],
         scorers=(),
         prompt=as_asked,
         comparisons=valid,
@@ -573,13 +573,13 @@ def matchups(
     of_run = systems.keys() & {system.name for system in results.systems}
     documents = {}
     for e in results.evaluations(systems=of_run):
-        documents[e.repeat, key_of(e.sample), e.system] = e.document
+        documents[e.repeat, key_of(e.query), e.system] = e.document
     # Truth and published answers come with the data: their walks end without any stage.
     given: dict[str, AnswersAtHand] = {}
     for name, system in systems.items():
         if isinstance(system, AnswersAtHand) and name not in of_run:
             given[name] = system
-    plan = Plan(systems=(), samples=(), scorers=(), prompt=as_asked)
+    plan = Plan(systems=(), queries=(), scorers=(), prompt=as_asked)
     for repeat in range(results.about.repeats):
         for query in queries:
             answers: dict[str, Outcome[Document]] = {}

@@ -107,7 +107,7 @@ class FinishedRun:
                 some = keys[start : start + _AT_ONCE]
                 documents = {}
                 for e in self.results.evaluations(some, systems=[system], repeat=repeat):
-                    documents[key_of(e.sample)] = e.document
+                    documents[key_of(e.query)] = e.document
                 yield from map(documents.get, some)
 
 

@@ -186,7 +186,7 @@ def uncertainty(root: AnyPath, options: PilotOptions, console: Console) -> int:
     of_run = final_lookup(Store(root))
     items = [item for item in pilot.items if not _is_judged(item, of_run)]
     plan = Plan(
-        systems=(), samples=_queries(items), scorers=(), prompt=as_asked, comparisons=items
+        systems=(), queries=_queries(items), scorers=(), prompt=as_asked, comparisons=items
     )
     console.print(_about_design(pilot, len(items)), soft_wrap=True)
     for remark in pilot.remarks:
@@ -331,9 +331,9 @@ def _answers(
     wanted = [*options.systems] or names
     found: dict[str, dict[str, tuple[Query, Document]]] = {}
     for made in results.evaluations(systems={*wanted}, repeat=1):
-        if isinstance(made.sample, Query) and isinstance(made.document, Result):
-            own = found.setdefault(key_of(made.sample), {})
-            own[made.system] = made.sample, made.document.value
+        if isinstance(made.query, Query) and isinstance(made.document, Result):
+            own = found.setdefault(key_of(made.query), {})
+            own[made.system] = made.query, made.document.value
     shared = sorted(key for key, own in found.items() if len(own) == len(wanted))
     if len(shared) < 2:
         raise UsageError(

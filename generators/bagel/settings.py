@@ -279,15 +279,15 @@ class BagelComposition(Rounds):
             )
         return self
 
-    def context(self, sample: Query) -> Content:
+    def context(self, query: Query) -> Content:
         """Return the query's images."""
-        return tuple(s for s in sample.question if isinstance(s, Image))
+        return tuple(s for s in query.question if isinstance(s, Image))
 
-    def request(self, text: str, sample: Query) -> ImageRequest:
+    def request(self, text: str, query: Query) -> ImageRequest:
         """Return the request for the image of a round."""
         if self.drawn_from == "text":
-            return super().request(text, sample)
-        return ImageRequest(context=terms_of(sample.turns))
+            return super().request(text, query)
+        return ImageRequest(context=terms_of(query.turns))
 
 
 def terms_of(turns: Iterable[Turn]) -> Content:

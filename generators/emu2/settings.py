@@ -192,9 +192,9 @@ class Emu2Composition(Rounds):
     context_images: int = Field(default=1, ge=0)
     """How many of the query's images Gen sees, the first ones."""
 
-    def context(self, sample: Query) -> Content:
+    def context(self, query: Query) -> Content:
         """Return the query's first images."""
-        images = tuple(s for s in sample.question if isinstance(s, Image))
+        images = tuple(s for s in query.question if isinstance(s, Image))
         return images[: self.context_images]
 
 

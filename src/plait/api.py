@@ -198,7 +198,7 @@ def run(
         out: Run directory, new or to be resumed or extended, or the URL of one in a bucket;
             by default `runs/NAME-DIGEST`.
         limit: At most this many queries, stratified by category.
-        ids: File with one sample id a line: answer only these.
+        ids: File with the id of one query a line: answer only these.
         seed: Seed of all sampling and noise; by default 0.
         repeats: Answers per query; by default 1.
         mode: How judges ask and read: `official` is the released program's way.

@@ -386,16 +386,16 @@ def export(
 @app.command()
 def show(
     run: Run,
-    sample: Annotated[str, Argument(help="A sample's id.")],
+    query: Annotated[str, Argument(help="A query's id.")],
     system: Annotated[str | None, Option(help="Only this system.")] = None,
 ) -> None:
-    """Show prompts, replies, settings and seeds of one sample."""
+    """Show prompts, replies, settings and seeds of one query."""
     from plait.benchmarks.runs.inspection import describe
     from plait.benchmarks.runs.opening import open_results
 
     root = any_path(run)
     console = _console()
-    for line in describe(open_results(root, strict=False), sample, system):
+    for line in describe(open_results(root, strict=False), query, system):
         console.print(line)
 
 

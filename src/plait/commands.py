@@ -489,7 +489,7 @@ def _gate_of_parts(
     for name in systems:
         if name not in there:
             raise unknown(f"system of the reference {reference}", name, there)
-    asked = len(fast.experiment.samples)
+    asked = len(fast.experiment.queries)
     if len(paired.keys) < asked:
         raise UsageError(
             f"the reference {reference} was asked {len(paired.keys):,} of the {asked:,} "

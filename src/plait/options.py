@@ -199,7 +199,7 @@ def run_options(
         int | None, Option(help="At most this many queries, stratified by category.")
     ] = None,
     ids: Annotated[
-        Path | None, Option(help="File with one sample id per line; only these queries.")
+        Path | None, Option(help="File with the id of one query per line; only these.")
     ] = None,
     seed: Annotated[int | None, Option(help="Seed of all sampling and noise.")] = None,
     repeats: Annotated[int | None, Option(help="Answers per query.")] = None,

@@ -123,7 +123,7 @@ def test_a_run_directory_can_be_shown_exported_and_reported(
 ) -> None:
     shown = plait("show", str(truth_run), "SA-404")
     assert shown.returncode == 2
-    assert "unknown sample 'SA-404'; did you mean" in shown.stderr
+    assert "unknown query 'SA-404'; did you mean" in shown.stderr
     exported = plait(
         "export", str(truth_run), "--system", "gt", "--out", str(tmp_path / "x")
     )

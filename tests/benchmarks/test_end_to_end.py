@@ -65,7 +65,7 @@ def test_documents_interleave_text_and_pictures(finished: Path) -> None:
     for evaluation in board.reading(board.keys):
         assert isinstance(evaluation.document, Result)
         kinds = [type(s).__name__ for s in evaluation.document.value.segments]
-        wants = getattr(evaluation.sample, "wants_images", False)
+        wants = getattr(evaluation.query, "wants_images", False)
         if evaluation.system == PAIR:
             assert kinds == (["Text", "Image"] if wants else ["Text"])
         shapes.add((evaluation.system, "Image" in kinds))

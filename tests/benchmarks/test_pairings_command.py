@@ -136,7 +136,7 @@ def test_a_matrix_is_run_and_ends_with_its_tables(finished):
     judged = matrix["scores"][BRIEF]
     assert judged["shared_queries"] + sum(judged["left_out"].values()) == 12
     assert sum(n for why, n in judged["left_out"].items() if "skipped" in why) == (
-        len({e.sample.id for e in skips})
+        len({e.query.id for e in skips})
     )
 
 

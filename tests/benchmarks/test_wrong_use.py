@@ -97,7 +97,7 @@ JUDGED = ["compare", ".", "--judge", "y", "--protocol"]
         (["run", *TRUTH, "--weights", "mini", "--scorer", "criteria:anole"], "is no judge"),
         (["run", "--system", "gpt-4o+sdxl-turbo"], "OPENAI_API_KEY"),
         (["run", "--ids", "."], ": Is a directory"),
-        (["run", *TRUTH, "--ids", "no_ids"], "holds no sample id"),
+        (["run", *TRUTH, "--ids", "no_ids"], "holds no query id"),
         (["run", *TRUTH, "--ids", "bytes"], "can't decode"),
         (["run", *TRUTH, "--ids", "ids"], "no query 'SA-404'"),
         (["run", *TRUTH, "--out", "ids"], "--out"),

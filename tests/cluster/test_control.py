@@ -122,7 +122,7 @@ def writing(queries: int, place: Placement = CPU, **about: Any) -> Plan:
     spec = replace(writer(place), **about)
     return Plan(
         systems=[system_of_stages(name="s", draft=spec, compose=text_only)],
-        samples=[sample(i) for i in range(queries)],
+        queries=[sample(i) for i in range(queries)],
         scorers=[],
         prompt=as_asked,
     )

@@ -275,7 +275,7 @@ def endpoint(server: Server, **settings: Any) -> StageSpec:
 def asking(spec: StageSpec, *texts: str) -> Plan:
     samples = [sample(i, text) for i, text in enumerate(texts)]
     systems = [system_of_stages(name="s", draft=spec)]
-    return Plan(systems=systems, samples=samples, scorers=[], prompt=as_asked)
+    return Plan(systems=systems, queries=samples, scorers=[], prompt=as_asked)
 
 
 @pytest.mark.parametrize("longest_first", [False, True])

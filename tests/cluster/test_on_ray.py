@@ -69,7 +69,7 @@ def test_two_stages_share_a_process(tmp_path: Path) -> None:
     ]
     systems = [system_of_stages(name=s.name, draft=s, compose=text_only) for s in specs]
     samples = [sample(i) for i in range(6)]
-    plan = Plan(systems=systems, samples=samples, scorers=[], prompt=as_asked)
+    plan = Plan(systems=systems, queries=samples, scorers=[], prompt=as_asked)
     assert run(plan, tmp_path / "run").counts["done"] == 12
     first, second = (x for x in log.read_text().splitlines() if "load" in x)
     assert first == second
@@ -82,7 +82,7 @@ def test_two_stages_share_a_process(tmp_path: Path) -> None:
 def own_system(given: object) -> Plan:
     spec = replace(writer(), given=given, target="__main__:Given")
     system = system_of_stages(name="own", draft=spec, compose=text_only)
-    return Plan(systems=[system], samples=[sample(0)], scorers=[], prompt=as_asked)
+    return Plan(systems=[system], queries=[sample(0)], scorers=[], prompt=as_asked)
 
 
 @pytest.mark.usefixtures("ray_address")

@@ -59,7 +59,7 @@ def plan_of(chain: str, noise: int = 1) -> Plan:
         max_images=2,
     )
     samples = [sample(i) for i in range(SAMPLES)]
-    return Plan(systems=[system], samples=samples, scorers=[Measuring()], prompt=as_asked)
+    return Plan(systems=[system], queries=samples, scorers=[Measuring()], prompt=as_asked)
 
 
 def noisy_stages(plan: Plan) -> list[StageSpec]:

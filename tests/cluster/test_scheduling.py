@@ -122,7 +122,7 @@ def writing(queries: int, place: Placement, **about: Any) -> Plan:
     """One stage alone."""
     system = alone("writer", place, **about)
     samples = [sample(i) for i in range(queries)]
-    return Plan(systems=[system], samples=samples, scorers=[], prompt=as_asked)
+    return Plan(systems=[system], queries=samples, scorers=[], prompt=as_asked)
 
 
 def alone(name: str, place: Placement, **about: Any) -> System:

@@ -75,9 +75,9 @@ def test_queries_in_a_file_are_answered_as_those_in_memory(
     tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spool, "MOST_IN_MEMORY", 4)
-    plan = replace(PLAN, samples=spool.keep(PLAN.samples, "queries"))
-    assert isinstance(plan.samples, spool.Spool)
-    assert isinstance(plan.part(Shard(1, 2)).samples, spool.Selection)
+    plan = replace(PLAN, queries=spool.keep(PLAN.queries, "queries"))
+    assert isinstance(plan.queries, spool.Spool)
+    assert isinstance(plan.part(Shard(1, 2)).queries, spool.Selection)
     for name, own in {"one": [None], "two": shards(2)}.items():
         for shard in own:
             drive(plan, tmp_path / name, shard)
@@ -87,7 +87,7 @@ def test_queries_in_a_file_are_answered_as_those_in_memory(
 
 def test_a_shard_that_is_run_again_makes_only_what_is_missing(tmp_path: Path) -> None:
     first, second = shards(2)
-    few = replace(PLAN, samples=PLAN.samples[:10])
+    few = replace(PLAN, queries=PLAN.queries[:10])
     assert drive(few, tmp_path, first, run="few").made > 0
     before = rows_of_parts(tmp_path)
     assert drive(PLAN, tmp_path, first, joins="few").made > 0
@@ -163,8 +163,8 @@ def test_the_ceilings_of_a_model_are_divided(tmp_path: Path) -> None:
     assert system.draft.digest == plan.systems[0].draft.digest
     drive(paid_plan(), tmp_path)
     own = usage_of_stage(tmp_path, system.draft, shard)["cost"]
-    assert own == len(plan.part(shard).samples)
-    assert usage_of_stage(tmp_path, system.draft)["cost"] == len(plan.samples)
+    assert own == len(plan.part(shard).queries)
+    assert usage_of_stage(tmp_path, system.draft)["cost"] == len(plan.queries)
 
 
 def test_a_query_stays_in_its_shard() -> None:

@@ -112,7 +112,7 @@ def test_records_that_are_not_listed_yet_are_made_again_and_count_once(
 ) -> None:
     whole, root = tmp_path / "whole", tmp_path / "run"
     drive(PLAN, whole)
-    drive(replace(PLAN, samples=PLAN.samples[:20]), root, ONE)
+    drive(replace(PLAN, queries=PLAN.queries[:20]), root, ONE)
     with client.others():
         drive(PLAN, root, ONE)
         drive(PLAN, root, TWO)

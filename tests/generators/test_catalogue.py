@@ -107,7 +107,7 @@ def test_unknown_data_lists_the_readers_and_a_path_may_hold_a_colon(tmp_path: Pa
 def test_data_may_be_a_function_of_the_users() -> None:
     config = load_config(None, {"data": "users_own:three", "systems": ["gt"]})
     experiment = open_experiment(config)
-    assert (experiment.task.name, len(experiment.samples)) == ("three", 3)
+    assert (experiment.task.name, len(experiment.queries)) == ("three", 3)
     with pytest.raises(UsageError, match=r"nowhere_at_all.*creation:PLACE"):
         load("nowhere_at_all:tasks")
     with pytest.raises(UsageError, match="TaskSet"):

@@ -351,12 +351,12 @@ def test_systems_that_open_alike_are_counted_one_by_one_once_drafts_are_there(
     """Of five queries, two have a draft, and one of those an image of one system."""
     plan = plan_of([sample(i) for i in range(5)], paint=[painter(0), painter(1)])
     store = Store(tmp_path)
-    for system, query in product(plan.systems, plan.samples[:2]):
+    for system, query in product(plan.systems, plan.queries[:2]):
         walk = plan.answer(system, query, 0)
         (draft,) = next(walk)
         answers = encode(Kind.DRAFT, [Item(draft.key, "", draft.input)], [DRAFTED], 0.0)
         store.commit(draft.spec, answers)
-        if (system, query) == (plan.systems[1], plan.samples[0]):
+        if (system, query) == (plan.systems[1], plan.queries[0]):
             (image,) = walk.send([DRAFTED])
             item = Item(image.key, "", image.input)
             drawn = [Result(Image.of(b"png"))]

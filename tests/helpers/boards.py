@@ -39,7 +39,7 @@ def stored_results(
     store = Store(Path(place.name)) if store is None else store
     plan = Plan(
         systems=systems,
-        samples=[*{key_of(e.sample): e.sample for e in known}.values()],
+        queries=[*{key_of(e.query): e.query for e in known}.values()],
         scorers=scorers,
         prompt=as_asked,
         repeats=max((e.repeat + 1 for e in known), default=1),
@@ -102,6 +102,6 @@ def stored_board(
         results.board,
         systems=systems,
         scorers=scorers,
-        reading=lambda keys: (e for e in known if key_of(e.sample) in keys),
+        reading=lambda keys: (e for e in known if key_of(e.query) in keys),
         **unknown | options,
     )

@@ -209,7 +209,7 @@ def plan_of(
     scorers = [Measuring(stage=measure_spec(measure, **measure_options))]
     return Plan(
         systems=systems,
-        samples=samples,
+        queries=samples,
         scorers=scorers,
         prompt=as_asked,
         seed=seed,
@@ -312,11 +312,11 @@ def drive(
 
 
 def outcomes(plan: Plan, root: AnyPath) -> dict[tuple[str, str], Any]:
-    """(system, sample id) -> outcome of the document; fails where one is missing."""
+    """(system, query id) -> outcome of the document; fails where one is missing."""
     documents = {}
     for evaluation in evaluations(plan, Store(root)):
         assert evaluation.complete, f"missing: {evaluation}"
-        documents[evaluation.system, evaluation.sample.id] = evaluation.document
+        documents[evaluation.system, evaluation.query.id] = evaluation.document
     return documents
 
 
@@ -332,7 +332,7 @@ def board(plan: Plan, root: AnyPath) -> str:
         lines.append(
             [
                 evaluation.system,
-                evaluation.sample.id,
+                evaluation.query.id,
                 outcome_name(evaluation.document),
                 document.text if document else "",
                 digests,

@@ -70,7 +70,7 @@ def chat(server: Server, **settings: Any) -> StageSpec:
 def plan_for(spec: StageSpec, samples: int = 5, **more: Any) -> Plan:
     queries = [sample(number) for number in range(samples)]
     systems = [system_of_stages(name="parrot", draft=spec)]
-    return Plan(systems=systems, samples=queries, prompt=as_asked, **{"scorers": []} | more)
+    return Plan(systems=systems, queries=queries, prompt=as_asked, **{"scorers": []} | more)
 
 
 def texts(plan: Plan, root: Path) -> list[str]:
@@ -392,7 +392,7 @@ def test_a_request_larger_than_a_file_fails_alone(
 ) -> None:
     plan = plan_for(chat(server, batch_megabytes=0.001))
     long = replace(sample(0, "x" * 1000), id="long")
-    plan = replace(plan, samples=[*plan.samples, long])
+    plan = replace(plan, queries=[*plan.queries, long])
     result = run(plan, tmp_path)
     assert (sum(result.waiting.values()), result.failed) == (5, 1)
     provider.end()

@@ -57,7 +57,7 @@ def plan_with(*systems: System, samples: int = 3, talks: bool = False) -> Plan:
     make = talk if talks else sample
     return Plan(
         systems=systems,
-        samples=[make(i) for i in range(samples)],
+        queries=[make(i) for i in range(samples)],
         scorers=[Measuring()],
         prompt=as_asked,
     )
@@ -98,7 +98,7 @@ def assert_as_read(plan: Plan, root: Path) -> None:
     """The run's documents are those of the stages called one by one."""
     made = outcomes(plan, root)
     for system in plan.systems:
-        for query in plan.samples:
+        for query in plan.queries:
             expected: Any = read(plan.answer(system, query, 0), answering())  # type: ignore[arg-type]
             assert shown(made[system.name, query.id].value) == shown(expected.value)
 

@@ -155,7 +155,7 @@ def test_a_query_is_edited_turn_by_turn_and_an_edit_is_asked_for_once(
     first = Turn("user", (RED, Text("Make it blue.")))
     second = Turn("user", (Text("Now green."),))
     query = replace(sample(0), turns=(first, second))
-    plan = Plan(systems=[system], samples=[query], scorers=[], prompt=as_asked)
+    plan = Plan(systems=[system], queries=[query], scorers=[], prompt=as_asked)
     for _ in range(2):
         assert run(plan, tmp_path).counts["done"] == 1
         assert len(images_server.bodies) == 2, "the second command asks for nothing"

@@ -508,7 +508,7 @@ def plan_with_log(log: Path, die_at: str | None = None) -> Plan:
         max_images=3,
     )
     query = replace(sample(0), category="PBL", wants_images=True)
-    return Plan(systems=[chain], samples=[query], scorers=[], prompt=as_asked)
+    return Plan(systems=[chain], queries=[query], scorers=[], prompt=as_asked)
 
 
 _DRIVER = """

@@ -204,7 +204,7 @@ def test_counts_of_a_run_agree_with_its_tables(value, counted, monkeypatch) -> N
         return Result(truth_of(QUERY))
         yield
 
-    plan = Plan(systems=[], samples=[], scorers=[Fixed()], prompt=lambda s, v: ())
+    plan = Plan(systems=[], queries=[], scorers=[Fixed()], prompt=lambda s, v: ())
     monkeypatch.setattr(Plan, "answer", answered)
     walk = plan.evaluation(type("System", (), {"name": "a"}), QUERY, 0)
     with pytest.raises(StopIteration) as stopped:

@@ -173,7 +173,7 @@ def _are_of(tables: ResultTables, plan: Plan, rows: Mapping[str, str]) -> bool:
     if dict(_digests_in(tables.table("data"))) != rows:
         return False
     asked = tables.table("queries", ["query", "id", "digest"])
-    if asked.column("query").to_pylist() != [*map(key_of, plan.samples)]:
+    if asked.column("query").to_pylist() != [*map(key_of, plan.queries)]:
         return False
     # A query is stored as it was asked, and a row of the data may have changed since.
     return all(rows.get(id) == digest for id, digest in _digests_in(asked))

@@ -141,7 +141,7 @@ class ResultsWriter:
                 members = self._members.setdefault(scorer.name, {})
                 for system in self._plan.systems:
                     members[system.name] = {}
-        for query in self._plan.samples:
+        for query in self._plan.queries:
             self._add_query(query)
 
     # ------------------------------------------------------------------------- queries
@@ -215,7 +215,7 @@ class ResultsWriter:
     def _add(self, evaluation: Evaluation) -> None:
         about = {
             "system": evaluation.system,
-            "query": key_of(evaluation.sample),
+            "query": key_of(evaluation.query),
             # In the program repeats count from 0, in tables from 1, as people count.
             "repeat": evaluation.repeat + 1,
         }

@@ -62,10 +62,10 @@ def entries_of(board: Board, keys: Collection[str]) -> list[ReportEntry]:
     queries: dict[str, Query | Malformed] = {}
     repeats: dict[str, int] = {}
     for evaluation in board.reading(keys):
-        key = key_of(evaluation.sample)
+        key = key_of(evaluation.query)
         repeats[key] = max(repeats.get(key, 0), evaluation.repeat + 1)
         if evaluation.complete:
-            queries.setdefault(key, evaluation.sample)
+            queries.setdefault(key, evaluation.query)
             made = found.setdefault(key, {})
             made[evaluation.system, evaluation.repeat] = evaluation
     entries = []

@@ -121,11 +121,11 @@ class _Expected:
     @cached_property
     def queries(self) -> Sequence[Query]:
         """So many that means are near those of all, the same ones each time."""
-        number = len(self.plan.samples)
+        number = len(self.plan.queries)
         places = Random(0).sample(range(number), min(number, _MOST_QUERIES))
         queries = []
         for place in sorted(places):
-            query = self.plan.samples[place]
+            query = self.plan.queries[place]
             if isinstance(query, Query):
                 queries.append(query)
         return queries

@@ -78,7 +78,7 @@ def run(root: AnyPath, records: int) -> None:
     """Make records as `plait run` does, by workers that are threads."""
     samples = samples_of(records // BATCH_SIZE)
     system = NativeSystem(name="idle", draft=SPEC)
-    plan = Plan(systems=[system], samples=samples, scorers=[], prompt=lambda s, _: s.turns)
+    plan = Plan(systems=[system], queries=samples, scorers=[], prompt=lambda s, _: s.turns)
     execute(plan, root, EngineOptions(executor="local"), {}, Watcher())
 
 

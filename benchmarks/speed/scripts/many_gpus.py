@@ -119,7 +119,7 @@ def plan_of(queries: int) -> Plan:
     systems = [*(f"{one}+{two}" for one, two in product(LVLMS, T2I_MODELS)), *NATIVES]
     return Plan(
         systems=[resolve(name, weights) for name in systems],
-        samples=samples,
+        queries=samples,
         scorers=[
             resolve_scorer(s, "dummy", {}, 80.0, lambda model: chat_spec(model, weights))
             for s in SCORERS
@@ -291,7 +291,7 @@ def run_plan(plan: Plan, gpus: int, *, coming_and_going: bool) -> Ran:
     return Ran(
         gpus=gpus,
         coming_and_going=coming_and_going,
-        queries=len(plan.samples),
+        queries=len(plan.queries),
         systems=len(plan.systems),
         records=sum(made.values()),
         seconds=world.now,

@@ -79,7 +79,7 @@ def samples_of(batches: int) -> list[Query]:
 def with_plait(spec: StageSpec, samples: Sequence[Query], root: Path) -> None:
     """Run the engine as `plait run` does: lock, manifest, walks, resume."""
     system = NativeSystem(name="sleeper", draft=spec)
-    plan = Plan(systems=[system], samples=samples, scorers=[], prompt=lambda s, _: s.turns)
+    plan = Plan(systems=[system], queries=samples, scorers=[], prompt=lambda s, _: s.turns)
     execute(plan, root, EngineOptions(), {}, Watcher())
 
 

@@ -68,7 +68,7 @@ def plan_of(queries: int, systems: int, scorers: int) -> Plan:
     stages = [_stage(f"scorer{i}", Kind.SCORE) for i in range(scorers)]
     return Plan(
         systems=[NativeSystem(name=spec.name, draft=spec) for spec in drafts],
-        samples=samples_of(queries),
+        queries=samples_of(queries),
         scorers=[CustomScorer(name=s.name, stage=s, scale="0-100") for s in stages],
         prompt=lambda sample, variant: sample.turns,
     )
@@ -79,7 +79,7 @@ def make_records(plan: Plan, root: Path) -> None:
     for number, system in enumerate(plan.systems):
         answers: list[tuple[Item, Result[Any]]] = []
         scores: dict[str, list[tuple[Item, Result[Any]]]] = {}
-        for i, sample in enumerate(plan.samples):
+        for i, sample in enumerate(plan.queries):
             for spec, item, result in _records_of(plan, system, sample, number * 7 + i):
                 if spec is system.roles["draft"]:
                     answers.append((item, result))

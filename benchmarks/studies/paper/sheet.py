@@ -233,15 +233,15 @@ def _cells(
     answers: dict[_Place, GridCell] = {}
     texts: dict[str, str] = {}
     for made in board.reading({*chosen["query"]}):
-        place = _Place(key_of(made.sample), made.system, made.repeat)
+        place = _Place(key_of(made.query), made.system, made.repeat)
         outcome, _, _ = outcome_of(made.document)
         images: Sequence[Image] = ()
         if isinstance(made.document, Result):
             images = made.document.value.images[:_MOST_IMAGES]
         missing = "no image" if outcome == "done" else outcome.replace("_", " ")
         answers[place] = GridCell(images, "" if images else missing)
-        if isinstance(made.sample, Query):
-            parts = [p.text for p in made.sample.question if isinstance(p, Text)]
+        if isinstance(made.query, Query):
+            parts = [p.text for p in made.query.question if isinstance(p, Text)]
             texts[place.query] = textwrap.shorten(" ".join(parts), _WORDS, placeholder=" …")
     scores = _scores(board, scorer)
     grid = []

@@ -122,9 +122,9 @@ def _with(experiment: Experiment, **rows: str) -> Experiment:
 
 def test_results_of_other_queries_are_not_current(run: Path) -> None:
     experiment = reopen(run)
-    first = experiment.samples[0]
+    first = experiment.queries[0]
     for other in (
-        replace(experiment, samples=experiment.samples[::-1]),
+        replace(experiment, queries=experiment.queries[::-1]),
         _with(experiment, **{first.id: "as it is now"}),
         _with(experiment, new="a row that came into the data"),
         replace(experiment, scorers=experiment.scorers[:1]),

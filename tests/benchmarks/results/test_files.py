@@ -57,7 +57,7 @@ def test_a_stage_that_systems_call_by_two_names_is_one(tmp_path: Path) -> None:
     drafts = [replace(writer(), name=name) for name in ("writer", "the same one")]
     systems = [system_of_stages(name=f"{n}", draft=draft) for n, draft in enumerate(drafts)]
     plan = Plan(
-        systems=systems, samples=[sample(0)], scorers=[Measuring()], prompt=as_asked
+        systems=systems, queries=[sample(0)], scorers=[Measuring()], prompt=as_asked
     )
     store = filled(plan, tmp_path)
     results = stored_results(
@@ -148,10 +148,10 @@ def test_some_answers_are_read_without_the_others(runs: dict[str, RunResults]) -
     run = runs["pairings"]
     every = [*run.evaluations()]
     keys, system = [*run.heads][1:3], run.systems[2].name
-    wanted = [e for e in every if e.sample.id in keys and e.system == system]
+    wanted = [e for e in every if e.query.id in keys and e.system == system]
     found = [*run.evaluations(keys, systems=[system])]
-    assert [(e.sample, e.repeat, e.document) for e in found] == [
-        (e.sample, e.repeat, e.document) for e in wanted
+    assert [(e.query, e.repeat, e.document) for e in found] == [
+        (e.query, e.repeat, e.document) for e in wanted
     ]
 
 

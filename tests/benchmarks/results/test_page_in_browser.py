@@ -104,7 +104,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
             else:
                 said = replace(said, notes={name: [{"prompt": f"Tell {i} to {name}."}]})
             found.append(evaluation(name, sample(i, *group), score, document=said))
-    found = [e for e in found if (e.system, e.sample.id) != ("b", "Q-0010")]
+    found = [e for e in found if (e.system, e.query.id) != ("b", "Q-0010")]
     set_ = replace(stage("a"), settings={"temperature": 0.25}, seeded=True)
     systems = [replace(system("a"), draft=set_), system("b", "tiny")]
     made = board(found, systems=systems, missing=1)

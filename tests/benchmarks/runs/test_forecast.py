@@ -268,10 +268,10 @@ def test_images_are_expected_as_protocol_and_references_have_them(
     truth = document("words", *[PICTURE] * references)
     queries = [
         replace(q, reference=truth, wants_images=i < wanting)
-        for i, q in enumerate(plan.samples)
+        for i, q in enumerate(plan.queries)
         if isinstance(q, Query)
     ]
-    of = left(replace(plan, samples=queries), runs / "new")
+    of = left(replace(plan, queries=queries), runs / "new")
     found = of["painter0"].jobs if "painter0" in of else 0.0
     assert found == pytest.approx(images)
 
@@ -290,11 +290,11 @@ def test_judgements_are_expected_of_what_can_be_scored_without_second_replies(
     plan = drawing(6)
     asked = [
         replace(q, wants_images=i < 4)
-        for i, q in enumerate(plan.samples)
+        for i, q in enumerate(plan.queries)
         if isinstance(q, Query)
     ]
     picky = AskedAgain(images_only=True)
-    of = left(replace(plan, samples=asked, scorers=[picky]), runs / "new")
+    of = left(replace(plan, queries=asked, scorers=[picky]), runs / "new")
     assert of["measure"].jobs == pytest.approx(4.0)
 
 
@@ -569,7 +569,7 @@ def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
     """One whose forecasts are those of `forecast`."""
 
     def of(plan: Plan, *_: Any, **__: Any) -> Forecast:
-        return forecast(len(plan.samples))
+        return forecast(len(plan.queries))
 
     monkeypatch.setattr(planning.Forecast, "of", of)
     flags: dict[str, Any] = {"data": "sample", "systems": ("gt",), "weights": "tiny"}
@@ -594,14 +594,14 @@ def test_trimming_takes_what_limit_would_take(
         ForecastOptions(budget_hours=hours, trim=True),
         on_progress=lambda done, total: told.append((done, total)),
     )
-    assert told[0][0] == len(experiment.samples)
+    assert told[0][0] == len(experiment.queries)
     assert told == sorted(told)
     assert all(done <= total for done, total in told)
-    every = experiment.samples
+    every = experiment.queries
     assert bool(planned.over_budget) is (kept == 0)
     assert (f"to {kept} of {len(every)} " in planned.trimmed) is bool(kept)
     expected = limit_queries(every, kept, experiment.config.seed) if kept else every
-    assert list(planned.experiment.samples) == list(expected)
+    assert list(planned.experiment.queries) == list(expected)
 
 
 @pytest.mark.parametrize(

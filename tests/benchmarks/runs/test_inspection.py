@@ -71,7 +71,7 @@ def experiment(
     return Experiment(
         config=RunConfig(repeats=repeats),
         task=task,
-        samples=samples,
+        queries=samples,
         systems=(system, replace(system, name="other")),
         scorers=(Measuring(),),
         identities={},
@@ -156,7 +156,7 @@ def test_a_bad_row_does_not_hide_the_good_one_whose_id_it_bears(tmp_path: Path) 
 
 def test_unknown_names_are_refused(tmp_path: Path) -> None:
     made = experiment(sample(0))
-    with pytest.raises(UsageError, match="unknown sample 'SA-1'; did you mean 'SA-0'"):
+    with pytest.raises(UsageError, match="unknown query 'SA-1'; did you mean 'SA-0'"):
         said(made, Store(tmp_path), "SA-1")
     with pytest.raises(UsageError, match="unknown system 'depe'; did you mean 'deep'"):
         list(describe(results_of(made, Store(tmp_path)), "SA-0", "depe"))

@@ -120,13 +120,13 @@ def test_systems_and_scorers_that_are_added_stand_beside_those_there(root: Path)
 
 def test_a_larger_selection_is_added(root: Path) -> None:
     former = reopen(root)
-    first = [sample.id for sample in former.samples]
+    first = [sample.id for sample in former.queries]
     assert former.recorded_queries == len(first)
     words = ["--system", "gt", *GIVEN[:4], *NO_SCORERS, "--out", "run", "--limit"]
     assert "all of its queries: 3 queries" in plait("run", *words, "12")
     grown = reopen(root)
-    assert set(first) < {sample.id for sample in grown.samples}
-    assert len(grown.samples) == grown.recorded_queries == 12
+    assert set(first) < {sample.id for sample in grown.queries}
+    assert len(grown.queries) == grown.recorded_queries == 12
     assert json.loads((root / "leaderboard.json").read_text())[0]["n"] == 12
 
 
@@ -155,7 +155,7 @@ def test_a_list_of_ids_may_grow_and_is_kept_with_the_run(place: Path) -> None:
     with pytest.raises(UsageError, match="1 of the run's 4 queries are not among the 3"):
         join(config_of(root, **flags))
     file.unlink()
-    assert [s.id for s in reopen(root).samples] == ids
+    assert [s.id for s in reopen(root).queries] == ids
 
 
 def test_other_settings_of_a_model_that_is_there_are_refused(place: Path) -> None:

@@ -51,7 +51,7 @@ LEGACY = {
 def plan_of(*stages: StageSpec) -> Plan:
     system = system_of_stages(name="s", draft=stages[0], render=stages[1])
     return Plan(
-        systems=(system,), samples=(sample(0), sample(1)), scorers=(), prompt=as_asked
+        systems=(system,), queries=(sample(0), sample(1)), scorers=(), prompt=as_asked
     )
 
 

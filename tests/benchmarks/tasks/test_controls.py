@@ -179,7 +179,7 @@ def run_of(**changes):
 def test_a_run_resolves_controls_from_the_whole_task_set(tmp_path):
     whole, part = run_of(), run_of(limit=6)
     assert [s.name for s in part.systems] == ["gt", *CONTROLS]
-    assert len({s.id for s in part.samples}) == 6
+    assert len({s.id for s in part.queries}) == 6
     for one, other in zip(whole.systems[1:], part.systems[1:], strict=True):
         assert one.answers == other.answers
     assert {len(s.answers) for s in part.systems[1:]} == {len(part.task.samples)}

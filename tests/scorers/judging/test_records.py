@@ -36,7 +36,7 @@ def answers(word: str) -> dict[str, Document]:
 
 def plan_of(judge: RubricJudge, *words: str) -> Plan:
     systems = [GivenAnswers(name=w, answers=answers(w)) for w in words]
-    return Plan(systems=systems, samples=SAMPLES, scorers=[judge], prompt=None)
+    return Plan(systems=systems, queries=SAMPLES, scorers=[judge], prompt=None)
 
 
 def scores(plan: Plan, root: Any) -> list[Any]:

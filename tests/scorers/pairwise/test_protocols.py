@@ -265,7 +265,7 @@ def test_a_pair_that_cannot_be_judged_says_why() -> None:
         matchup = Matchup(query=query, repeat=0, first="a", second="b", answers=answers)
         protocol = resolve_protocol("creation")
         item = PairComparison(matchup=matchup, protocol=protocol, chat=CHAT)
-        plan = Plan(systems=(), samples=(), scorers=(), prompt=None, comparisons=[item])
+        plan = Plan(systems=(), queries=(), scorers=(), prompt=None, comparisons=[item])
         (found,) = iter_comparisons(plan, None)  # nothing is looked up
         assert found.judgement == why
         # A missing answer failed elsewhere.
