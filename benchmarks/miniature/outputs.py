@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -51,6 +52,7 @@ RANKS = 0.8
 OUTLINE = f"{LVLM}+{BEST}@outline"
 ONE_IMAGE = f"{LVLM}+{BEST}"
 EARLIER = f"{LVLM}+{WEAKER}@outline"
+# The first of `T2IS` is `BEST`, whose outline is named already.
 SYSTEMS = (
     *(NATIVE, OUTLINE, ONE_IMAGE),
     *(f"{LVLM}+{t2i}@outline" for t2i in T2IS[1:]),
@@ -79,24 +81,25 @@ class RunScores:
         """Of a run with one repeat."""
         board = run.board
         values = {name: column.copy() for name, column in board.values.items()}
-        systems = [s.name for s in board.systems]
-        truths = board.column["scorer"].is_(*(n for n in values if n.startswith("truth:")))
-        unread = truths & board.column["outcome"].is_(OutcomeName.UNSCORED)
-        lost = [*board.rows(unread, "scorer", "query", "system")]
-        for scorer, query, system in lost:
+        systems = [system.name for system in board.systems]
+        truths = [name for name in values if name.startswith("truth:")]
+        unread = board.column["scorer"].is_(*truths)
+        unread &= board.column["outcome"].is_(OutcomeName.UNSCORED)
+        misses = 0
+        for scorer, query, system in board.rows(unread, "scorer", "query", "system"):
             values[scorer][board.keys.index(query), systems.index(system)] = 0.0
-        misses = sum(scorer == TRUTH for scorer, *_ in lost)
+            misses += scorer == TRUTH
         return cls(board=board, values=values, misses=misses)
 
     @property
     def systems(self) -> list[str]:
         """Names, in the order of the columns."""
-        return [s.name for s in self.board.systems]
+        return [system.name for system in self.board.systems]
 
     @property
     def categories(self) -> list[str]:
         """Of each row."""
-        by_key = {q.key: q.category for q in self.board.queries}
+        by_key = {query.key: query.category for query in self.board.queries}
         return [by_key[key] for key in self.board.keys]
 
     def column(self, scorer: str, system: str) -> Floats | None:
@@ -113,25 +116,35 @@ class RunScores:
         below = self.column(scorer, worse)
         if above is None or below is None:
             return None
-        rows = [category in (None, own) for own in self.categories]
-        scale = next(s.scale for s in self.board.scorers if s.name == scorer)
-        return compare_values(scorer, scale, worse, above[rows], below[rows])
+        if category is not None:
+            of_category = np.array(self.categories) == category
+            above = above[of_category]
+            below = below[of_category]
+        scales = {own.name: own.scale for own in self.board.scorers}
+        return compare_values(scorer, scales[scorer], worse, above, below)
 
     def pairs(self, scorer: str) -> list[ScoredPair]:
         """Answers of systems, without the ground truth and controls, scored by both."""
-        if not {scorer, TRUTH} <= self.values.keys():
+        judged = self.values.get(scorer)
+        true = self.values.get(TRUTH)
+        if judged is None or true is None:
             return []
-        models = [n != GROUND_TRUTH and not is_control(n) for n in self.systems]
-        keys = list(zip(self.board.keys, self.categories, strict=True))
+        categories = self.categories
         pairs = []
-        for system in np.flatnonzero(models):
-            judged = self.values[scorer][:, system]
-            truths = self.values[TRUTH][:, system]
-            for (key, category), score, truth in zip(keys, judged, truths, strict=True):
-                if np.isnan(score + truth):
+        for column, system in enumerate(self.systems):
+            if system == GROUND_TRUTH or is_control(system):
+                continue
+            for row, key in enumerate(self.board.keys):
+                score = judged[row, column]
+                truth = true[row, column]
+                if np.isnan(score) or np.isnan(truth):
                     continue
                 pair = ScoredPair(
-                    query=key, category=category, kind="system", judge=score, human=truth
+                    query=key,
+                    category=categories[row],
+                    kind="system",
+                    judge=score,
+                    human=truth,
                 )
                 pairs.append(pair)
         return pairs
@@ -167,9 +180,11 @@ def agreement_table(scores: RunScores) -> ResultTable:
         pairs = [] if scorer == TRUTH else scores.pairs(scorer)
         if not pairs:
             continue
-        values = _coefficients(pairs)
-        texts = (NumberForm().estimate(values[m]) for m in _MEASURES)
-        rows.append([scorer, f"{len(pairs):,}", *texts])
+        row = [scorer, f"{len(pairs):,}"]
+        coefficients = _coefficients(pairs)
+        for measure in _MEASURES:
+            row.append(NumberForm().estimate(coefficients[measure]))
+        rows.append(row)
     head = ["scorer", "answers", "Spearman", "Pearson", "Kendall tau-b"]
     note = "CLIPScore and SSIM are not applicable to answers without images."
     return ResultTable.of(f"Agreement with {TRUTH}, where people stand", head, rows, [note])
@@ -206,8 +221,7 @@ def blindness_table(made: Sequence[ControlCheck]) -> ResultTable:
     cells = {(check.control, check.scorer): _counts(check) for check in made}
     rows = []
     for control in controls:
-        own = [cells[control, scorer] for scorer in scorers]
-        rows.append([control, *own])
+        rows.append([control, *(cells[control, scorer] for scorer in scorers)])
     notes = [
         "gt above / equal / below the control, over the queries that the control changes "
         "and both are scored on; all equal: the scorer is blind to the change."
@@ -237,7 +251,8 @@ def _difference_bars(
     """Return a bar of each scorer for each pair of a better and a worse system."""
     bars: list[Bar] = []
     for better, worse in pairs:
-        bars += [_difference_bar(scores, name, better, worse) for name in scorers]
+        for scorer in scorers:
+            bars.append(_difference_bar(scores, scorer, better, worse))
     return bars
 
 
@@ -248,20 +263,20 @@ def _difference_bar(
     name = f"{scorer}: {better} above {worse}{where}"
     check = scores.compare(scorer, better, worse, category)
     if check is None:
-        absent = [n for n in (better, worse) if n not in scores.systems] or [scorer]
-        return Bar.not_there(name, f"not in the run: {', '.join(absent)}")
+        absent = [system for system in (better, worse) if system not in scores.systems]
+        told = ", ".join(absent or [scorer])
+        return Bar.not_there(name, f"not in the run: {told}")
     if scorer == CLIP:
+        # Shown beside the others, without an aim.
         return Bar(name=name, estimate=check.difference)
     return _order_bar(name, check)
 
 
 def protocols_part(scores: RunScores) -> BenchPart:
     """Return the outline protocol against one image, on queries that ask for several."""
-    bars = [
-        _difference_bar(scores, scorer, OUTLINE, ONE_IMAGE, PROJECTS)
-        for scorer in (TRUTH, JUDGE)
-    ]
-    return BenchPart(title="Outline against one image", bars=tuple(bars))
+    by_truth = _difference_bar(scores, TRUTH, OUTLINE, ONE_IMAGE, PROJECTS)
+    by_judge = _difference_bar(scores, JUDGE, OUTLINE, ONE_IMAGE, PROJECTS)
+    return BenchPart(title="Outline against one image", bars=(by_truth, by_judge))
 
 
 PARTS_OF_A_RUN = (outputs_part, controls_part, orders_part, protocols_part)
@@ -319,33 +334,43 @@ Scores = Sequence[float | None]
 """One score per answer; None where there is none."""
 
 
+class _Scored(NamedTuple):
+    """An answer that the judge and truth have both scored."""
+
+    judge: float
+    truth: float
+
+
 def measure_corruptions(settings: BenchSettings, say: Say) -> BenchPart:
     """Rank correlation over damaged answers to queries of the test split."""
     judge = settings.scorer(JUDGE)
     truth = settings.scorer(TRUTH)
     rng = random.Random(f"damaged {settings.seed}")
+    # All are drawn before the first is turned into a document, which draws as well.
     answers = [draw_damaged(rng, "test") for _ in range(settings.scenes)]
-    pairs = [(sample_of(a.query), document_of(rng, a)) for a in answers]
+    pairs = []
+    for answer in answers:
+        pairs.append((sample_of(answer.query), document_of(rng, answer)))
     say(f"{JUDGE} and {TRUTH}: {len(pairs)} damaged answers")
-    judged = [score_value(outcome) for outcome in outcomes_of(judge, pairs)]
-    truths = [
-        0.0 if isinstance(outcome, Unscored) else score_value(outcome)
-        for outcome in outcomes_of(truth, pairs)
-    ]
+    judged = [*map(score_value, outcomes_of(judge, pairs))]
+    truths: list[float | None] = []
+    for outcome in outcomes_of(truth, pairs):
+        truths.append(0.0 if isinstance(outcome, Unscored) else score_value(outcome))
     return corruptions_part([answer.kind for answer in answers], judged, truths)
 
 
 def corruptions_part(kinds: Sequence[str], judged: Scores, truths: Scores) -> BenchPart:
     """Return the bar, and both means by what was done to the answers."""
-    known: list[tuple[float, float]] = []
-    by_kind: dict[str, list[tuple[float, float]]] = {}
+    known: list[_Scored] = []
+    by_kind: dict[str, list[_Scored]] = {}
     for kind, score, truth in zip(kinds, judged, truths, strict=True):
         if score is not None and truth is not None:
-            known.append((score, truth))
-            by_kind.setdefault(kind, []).append((score, truth))
+            scored = _Scored(score, truth)
+            known.append(scored)
+            by_kind.setdefault(kind, []).append(scored)
     bar = Bar.at_least(
         f"{JUDGE} against {TRUTH}: Spearman",
-        _ranks([score for score, _ in known], [truth for _, truth in known]),
+        _rank_correlation(known),
         RANKS,
         f"{len(kinds) - len(known):,} of {len(kinds):,} have no score of both",
     )
@@ -353,22 +378,23 @@ def corruptions_part(kinds: Sequence[str], judged: Scores, truths: Scores) -> Be
     return BenchPart(title=title, bars=(bar,), tables=(_kinds_table(by_kind),))
 
 
-def _kinds_table(by_kind: Mapping[str, Sequence[tuple[float, float]]]) -> ResultTable:
+def _kinds_table(by_kind: Mapping[str, Sequence[_Scored]]) -> ResultTable:
     """Return the means of both scores by what was done, the best by truth first."""
-    means = {kind: np.mean(pairs, axis=0) for kind, pairs in by_kind.items()}
+    means = {kind: _Scored(*np.mean(own, axis=0)) for kind, own in by_kind.items()}
     rows = []
-    for kind, (judge, truth) in sorted(means.items(), key=lambda one: -one[1][1]):
-        rows.append([kind, f"{len(by_kind[kind]):,}", f"{judge:.2f}", f"{truth:.2f}"])
+    for kind in sorted(means, key=lambda kind: -means[kind].truth):
+        mean = means[kind]
+        n = len(by_kind[kind])
+        rows.append([kind, f"{n:,}", f"{mean.judge:.2f}", f"{mean.truth:.2f}"])
     head = ["answers", "n", f"mean {JUDGE}", f"mean {TRUTH}"]
     return ResultTable.of("By what was done to the answers", head, rows)
 
 
-def _ranks(judged: Sequence[float], truths: Sequence[float]) -> Estimate:
-    if not judged:
+def _rank_correlation(scored: Sequence[_Scored]) -> Estimate:
+    """Return Spearman's coefficient, with an interval by answers, its independent unit."""
+    n = len(scored)
+    if not n:
         return Estimate(None, None, 0, "nothing is scored")
-    weights = bootstrap_weights([f"answer {i}" for i in range(len(judged))])
-    x = np.array(judged, dtype=np.float64)
-    y = np.array(truths, dtype=np.float64)
-    return replace(
-        estimate_with_interval(spearman, x, y, weights, len(judged)), n=len(judged)
-    )
+    weights = bootstrap_weights([f"answer {i}" for i in range(n)])
+    judge, truth = np.array(scored, dtype=np.float64).T
+    return replace(estimate_with_interval(spearman, judge, truth, weights, n), n=n)

@@ -195,12 +195,14 @@ def _check_overlap(rated: Rated, judges: RatedDocuments) -> None:
     judged: list[Collection[Unit]] = [*judges.values.values(), *judges.missing.values()]
     if not all(rated.keys().isdisjoint(units) for units in judged):
         return
-    annotated = sorted(rated)
-    scored = sorted(judges.about)
-    first = (" of ".join(unit[:2]) for unit in (*annotated[:1], *scored[:1]))
+    examples = []
+    for units in (rated, judges.about):
+        if units:
+            first = min(units)
+            examples.append(f"{first.id} of {first.system}")
     raise UsageError(
-        f"of {len(annotated):,} annotated documents none is among the {len(scored):,} "
-        f"to be scored; the first of each: {' / '.join(first) or 'none'}"
+        f"of {len(rated):,} annotated documents none is among the {len(judges.about):,} "
+        f"to be scored; the first of each: {' / '.join(examples) or 'none'}"
     )
 
 
@@ -234,6 +236,15 @@ def _unknown(unit: Unit, ids: set[str], systems: set[str]) -> str:
     return "other repeat or baseline" if unit.repeat or unit.baseline else "not scored"
 
 
+class _Match(NamedTuple):
+    """What a judge and people said of one answer."""
+
+    unit: Unit
+    judge: Value
+    people: Mapping[str, Value]
+    """By annotator."""
+
+
 def _measures(
     name: str,
     judges: RatedDocuments,
@@ -245,38 +256,59 @@ def _measures(
 
     Preferences are those of Creation-MMBench, votes those of MLLM-Bench, scores MMIE's.
     """
-    scored = judges.values.get(name, {})
-    matched = []
+    judged = judges.values.get(name, {})
+    matches = []
     for unit in sorted(rated):
-        if unit in scored:
-            matched.append((unit, scored[unit], rated[unit]))
+        if unit in judged:
+            matches.append(_Match(unit, judged[unit], rated[unit]))
     if people.form == "preference":
-        preferred = []
-        for unit, own, human in matched:
-            preferred.append((unit.id, float(own), _numbers(human)))
-        return {"agreement": _plain(creation_agreement(preferred))}
+        preferences = []
+        for match in matches:
+            own = float(match.judge)
+            preferences.append((match.unit.id, own, _numbers(match.people)))
+        return {"agreement": _plain(creation_agreement(preferences))}
     if people.form == "vote":
-        voted = []
-        for unit, own, human in matched:
-            voted.append((unit.id, cast(Vote, own), _votes(human)))
-        return {"agreement": _all_plain(mllm_agreement(voted))}
+        votes = []
+        for match in matches:
+            vote = cast(Vote, match.judge)
+            votes.append((match.unit.id, vote, _votes(match.people)))
+        return {"agreement": _all_plain(mllm_agreement(votes))}
+    return _score_measures(name, matches, judges, people, settings)
+
+
+def _score_measures(
+    name: str,
+    matches: Iterable[_Match],
+    judges: RatedDocuments,
+    people: RatedDocuments,
+    settings: AgreementSettings,
+) -> dict[str, Any]:
+    """Return the agreement of a judge's scores with the means of people's, by group."""
     scale = judges.scales.get(name, "")
     human_ends = ends_of(settings.people_scale)
     ends = bounds(scale)
-    pairs = []
     mapped = settings.rescale and ends is not None and ends != human_ends
-    for unit, own, human in matched:
-        score = float(own)
+    pairs = []
+    for match in matches:
+        score = float(match.judge)
         if mapped and ends is not None:
             score = _map_linearly(score, ends, human_ends)
-        mean = float(np.mean([*_numbers(human).values()]))
-        about = _about(unit, judges, people)
-        pairs.append(ScoredPair(query=unit.id, **about._asdict(), judge=score, human=mean))
+        mean = float(np.mean([*_numbers(match.people).values()]))
+        about = _about(match.unit, judges, people)
+        pair = ScoredPair(
+            query=match.unit.id,
+            category=about.category,
+            kind=about.kind,
+            judge=score,
+            human=mean,
+        )
+        pairs.append(pair)
     # A judge without ends of its scale cannot be mapped: its mean absolute error would
     # compare numbers of two scales.
     one_scale = not settings.rescale or ends is not None
     groups = agreement(pairs, one_scale=one_scale, draws=settings.draws)
-    return {"scale": scale, "rescaled": mapped, "groups": [g.as_json() for g in groups]}
+    plain = [group.as_json() for group in groups]
+    return {"scale": scale, "rescaled": mapped, "groups": plain}
 
 
 def _map_linearly(
@@ -298,33 +330,40 @@ def _about(unit: Unit, judges: RatedDocuments, people: RatedDocuments) -> About:
 
 
 def _people(form: Form, rated: Rated, settings: AgreementSettings) -> dict[str, Any]:
+    """Return how far people agree among themselves, by annotator or by two of them."""
     if form == "vote":
-        return _all_plain(mllm_people([(u.id, _votes(v)) for u, v in rated.items()]))
+        votes = [(unit.id, _votes(values)) for unit, values in rated.items()]
+        return _all_plain(mllm_people(votes))
     numbers = [(unit.id, _numbers(values)) for unit, values in rated.items()]
     if form == "preference":
         return _all_plain(creation_people(numbers))
     pairs: dict[str, list[ScoredPair]] = defaultdict(list)
     for query, values in numbers:
         for name, own, others in each_and_the_others(values):
+            # Each in turn stands in the judge's place, and the others are the people.
             pair = ScoredPair(query=query, category="", kind="", judge=own, human=others)
             pairs[name].append(pair)
-    return {
-        name: agreement(own, draws=settings.draws)[0].as_json()["coefficients"]
-        for name, own in sorted(pairs.items())
-    }
+    coefficients = {}
+    for name, own_pairs in sorted(pairs.items()):
+        # The first group is that of all answers.
+        overall = agreement(own_pairs, draws=settings.draws)[0]
+        coefficients[name] = overall.as_json()["coefficients"]
+    return coefficients
 
 
 def _alpha(
     people: RatedDocuments, rated: Rated, settings: AgreementSettings
 ) -> dict[str, Any]:
-    given: dict[str, Mapping[Unit, Mapping[str, Value]]] = {people.form: rated}
+    """Return Krippendorff's alpha of what people were asked for, and of every ruling."""
     ruled: dict[str, dict[Unit, dict[str, Value]]] = {}
     for annotator, by_unit in people.rulings.items():
         for unit, rulings in by_unit.items():
             for name, ruling in rulings.items():
                 ruled.setdefault(name, {}).setdefault(unit, {})[annotator] = ruling
+    given: dict[str, Rated] = {people.form: rated, **ruled}
     shown = {}
-    for name, units in (given | ruled).items():
+    for name, units in given.items():
+        # Rulings and votes are choices without an order.
         level: Level = "nominal" if name in ruled or name == "vote" else "interval"
         ratings = [(unit.id, values) for unit, values in units.items()]
         alpha = krippendorff(ratings, level, settings.draws)
@@ -348,7 +387,8 @@ def _all_plain(by_rater: Mapping[str, Measures]) -> dict[str, Any]:
     return {who: _plain(measures) for who, measures in by_rater.items()}
 
 
-TITLES = {name: c.title for name, c in COEFFICIENTS.items()} | {
+TITLES = {
+    **{name: coefficient.title for name, coefficient in COEFFICIENTS.items()},
     "consistency": "Consistency %",
     "decided": "both decided %",
     "all": "all %",
@@ -376,16 +416,23 @@ def brief_tables(content: Mapping[str, Any]) -> list[ResultTable]:
     """
     if content["form"] == "choice":
         return choices.brief_tables(content)
-    rows = list(_brief_rows(content))
-    shown = [row for row in rows if row.is_first or has_interval(row.measures.values())]
+    shown = []
+    hidden = 0
+    for row in _brief_rows(content):
+        if row.is_first or has_interval(row.measures.values()):
+            shown.append(row)
+        else:
+            hidden += 1
     names = [name for name in shown[0].measures if name in BRIEF]
+    lines = []
     reasons: dict[str, None] = {}
     for row in shown:
+        lines.append(_brief_cells(row, names))
         reasons |= _reasons(row.measures[name] for name in names)
     head = ["judge", "", "answers", *(TITLES[name] for name in names)]
-    notes = [*_brief_notes(content, len(rows) - len(shown)), *reasons]
+    notes = [*_brief_notes(content, hidden), *reasons]
     title = f"Agreement with {content.get('truth') or 'people'}"
-    table = ResultTable.of(title, head, (_brief_cells(row, names) for row in shown), notes)
+    table = ResultTable.of(title, head, lines, notes)
     alphas = {}
     for name, alpha in content["alpha"].items():
         if name == content["form"] or has_interval([alpha]):
@@ -395,7 +442,12 @@ def brief_tables(content: Mapping[str, Any]) -> list[ResultTable]:
 
 def _reasons(estimates: Iterable[Mapping[str, Any]]) -> dict[str, None]:
     """Return as notes, each once, why estimates have no value; as the keys of a dict."""
-    return dict.fromkeys(f"- {e['reason']}" for e in estimates if "reason" in e)
+    # A set would not keep the order of the estimates.
+    reasons: dict[str, None] = {}
+    for estimate in estimates:
+        if "reason" in estimate:
+            reasons[f"- {estimate['reason']}"] = None
+    return reasons
 
 
 def has_interval(estimates: Iterable[Mapping[str, Any]]) -> bool:
@@ -413,9 +465,14 @@ def _brief_rows(content: Mapping[str, Any]) -> Iterator[BriefRow]:
 
 def _brief_cells(row: BriefRow, names: Iterable[str]) -> list[TableCell]:
     answers = max(measure["n"] for measure in row.measures.values())
-    values = (estimate_of(row.measures[name], "value") for name in names)
-    cells = [TableCell.of(value, NumberForm(3)) for value in values]
+    cells = _value_cells(row.measures, names)
     return [TableCell(row.judge), TableCell(row.group), TableCell(f"{answers:,}"), *cells]
+
+
+def _value_cells(measures: Cells, names: Iterable[str]) -> list[TableCell]:
+    """Return the cells of the named measures, in the order of the names."""
+    form = NumberForm(3)
+    return [TableCell.of(estimate_of(measures[name], "value"), form) for name in names]
 
 
 def _brief_notes(content: Mapping[str, Any], hidden: int) -> Iterator[str]:
@@ -425,12 +482,16 @@ def _brief_notes(content: Mapping[str, Any], hidden: int) -> Iterator[str]:
         counts = judge["counts"]
         missing = {**counts["no_score"], **counts["unmatched"]}
         if missing:
-            told = ", ".join(f"{n:,} {why}" for why, n in missing.items())
-            lost[told].append(judge["judge"])
+            lost[", ".join(_count_reasons(missing))].append(judge["judge"])
     for told, names in lost.items():
         yield f"Of {content['annotated']:,} answers {told}: {', '.join(names)}."
     rest = f"{hidden:,} groups too small for an interval, and " if hidden else ""
     yield f"--all shows {rest}every measure of every group."
+
+
+def _count_reasons(counts: Mapping[str, int]) -> list[str]:
+    """Return reasons for missing scores in words, each with its count."""
+    return [f"{n:,} {why}" for why, n in counts.items()]
 
 
 def tables(content: Mapping[str, Any]) -> list[ResultTable]:
@@ -445,7 +506,7 @@ def tables(content: Mapping[str, Any]) -> list[ResultTable]:
         title = "people: each against the mean of the others"
         if content["form"] == "vote":
             title = "people: every two"
-        people = ((TableCell(who), cells) for who, cells in content["people"].items())
+        people = [(TableCell(who), cells) for who, cells in content["people"].items()]
         shown.append(_table(title, "", people))
     if content["alpha"]:
         shown.append(_alphas(content["alpha"]))
@@ -489,28 +550,28 @@ def _group(group: Mapping[str, Any]) -> TableCell:
 
 def _caption(counts: Mapping[str, Any], truth: str | None, blank: int) -> str:
     """Every annotated document by outcome; of truth, also those that it has no score of."""
-    told = [f"{n:,} {why}" for why, n in counts["no_score"].items()]
+    told = _count_reasons(counts["no_score"])
     if truth:
         scored = f"{counts['matched']:,} of {counts['annotated']:,} answers with {truth}"
         return ", ".join([scored, *told, f"{blank:,} more have none"])
     scored = f"{counts['matched']:,} of {counts['annotated']:,} annotated answers"
-    told += [f"{n:,} {why}" for why, n in counts["unmatched"].items()]
+    told += _count_reasons(counts["unmatched"])
     told.append(f"{counts['not_annotated']:,} more not annotated")
     caption = ", ".join([scored, *told])
     examples = [f"{id} of {system}" for id, system, *_ in counts["unmatched_examples"]]
     return f"{caption} (unmatched: {'; '.join(examples)})" if examples else caption
 
 
-def _table(title: str, caption: str, rows: Iterable[Row]) -> ResultTable:
-    lines = list(rows)
-    names: Sequence[str] = list(lines[0][1]) if lines else []
-    form = NumberForm(3)
-    cells = []
+def _table(title: str, caption: str, rows: Sequence[Row]) -> ResultTable:
+    """Return a table with one line for each row, whose measures are those of the first."""
+    names = [*rows[0][1]] if rows else []
+    head = [TableColumn("")]
+    for name in names:
+        head.append(TableColumn(TITLES[name], numeric=True))
+    lines = []
     reasons: dict[str, None] = {}
-    for who, measures in lines:
-        values = (estimate_of(measures[name], "value") for name in names)
-        cells.append([who, *(TableCell.of(value, form) for value in values)])
+    for who, measures in rows:
+        lines.append([who, *_value_cells(measures, names)])
         reasons |= _reasons(measures.values())
-    head = [TableColumn(""), *(TableColumn(TITLES[n], numeric=True) for n in names)]
     notes = [caption, *reasons] if caption else [*reasons]
-    return ResultTable.of(title, head, cells, notes)
+    return ResultTable.of(title, head, lines, notes)

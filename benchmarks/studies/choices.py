@@ -9,11 +9,9 @@ accuracy counts every judgement made by itself, and one for neither as wrong
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,18 +76,26 @@ class Pair(NamedTuple):
     def of(cls, query: Query) -> Pair:
         """Return the pair that a query of the data stands for."""
         about = query.metadata
+        generators = {about[GENERATOR.format(side)] for side in SIDES}
         return cls(
             id=query.id,
             prompt=digest(query.turns),
             chosen=about[CHOSEN],
             split=query.category,
             source=query.field,
-            generators=frozenset(about[GENERATOR.format(side)] for side in SIDES),
+            generators=frozenset(generators),
         )
 
     def groups(self, kind: str) -> Collection[str]:
         """Return the groups of one kind that it is in: one, or those of its generators."""
         return self.generators if kind == "generator" else [getattr(self, kind)]
+
+
+class Answered(NamedTuple):
+    """What one scorer made of an answer."""
+
+    outcome: str
+    score: float | None
 
 
 class Said(NamedTuple):
@@ -117,17 +123,19 @@ class Judged:
 
     def accuracy(self, pairs: Iterable[Pair]) -> Estimate:
         """Return the accuracy on some pairs; its n is the number of pairs that count."""
-        counted = [pair for pair in pairs if pair.id in self.whole]
-        if not counted:
-            return Estimate(None, None, 0, "no pair of which all replies can be read")
+        prompts = []
         shares = []
-        for pair in counted:
+        for pair in pairs:
+            if pair.id not in self.whole:
+                continue
             # The mean over both orders: a judge that always names the first shown has 0.
             toward_a = float(np.sign(self.whole[pair.id]).mean())
             toward_chosen = toward_a if pair.chosen == "A" else -toward_a
+            prompts.append(pair.prompt)
             shares.append(50.0 * (1 + toward_chosen))
-        mean = pooled_mean([pair.prompt for pair in counted], shares, PERCENT)
-        return replace(mean, n=len(counted))
+        if not shares:
+            return Estimate(None, None, 0, "no pair of which all replies can be read")
+        return replace(pooled_mean(prompts, shares, PERCENT), n=len(shares))
 
     @cached_property
     def whole(self) -> dict[str, Sequence[float]]:
@@ -164,13 +172,18 @@ class Judged:
         """Return how far the place of an answer decides; empty where it has none."""
         if self.orders < 2:
             return {}
-        counted = [pair for pair in pairs if pair.id in self.whole]
-        prompts = [pair.prompt for pair in counted]
-        named = np.array([self.whole[pair.id][0] for pair in counted])
-        swapped = np.array([self.whole[pair.id][1] for pair in counted])
+        prompts = []
+        in_order = []
+        swapped = []
+        for pair in pairs:
+            if pair.id in self.whole:
+                toward_a, toward_a_swapped = self.whole[pair.id]
+                prompts.append(pair.prompt)
+                in_order.append(toward_a)
+                swapped.append(toward_a_swapped)
         # Preferences here are for A; the measures want them for the answer shown first,
         # which in the other order is B.
-        measures = position_measures(named, -swapped)
+        measures = position_measures(np.array(in_order), -np.array(swapped))
         means = {}
         for name in POSITIONS:
             shares = [*map(float, measures[name])]
@@ -183,22 +196,23 @@ class Judged:
         Skipped are also those to whom the judge does not apply; of a missing pair there is
         no reply.
         """
-        replies = [self.said.get(pair.id, ()) for pair in pairs]
-        outcomes = Counter(reply.outcome for reply in chain.from_iterable(replies))
-        done = outcomes[OutcomeName.DONE]
-        unscored = outcomes[OutcomeName.UNSCORED]
-        failed = outcomes[OutcomeName.FAILED]
-        read = [_preferences(own) for own in replies]
-        return {
-            "pairs": len(pairs),
-            "counted": sum(len(own) == self.orders for own in read),
-            "one_order": sum(0 < len(own) < self.orders for own in read),
-            "ties": sum(not preference for preference in chain.from_iterable(read)),
-            "unscored": unscored,
-            "failed": failed,
-            "skipped": outcomes.total() - done - unscored - failed,
-            "missing": sum(not own for own in replies),
-        }
+        counts = dict.fromkeys(COUNTS, 0)
+        for pair in pairs:
+            replies = self.said.get(pair.id, ())
+            read = _preferences(replies)
+            counts["pairs"] += 1
+            counts["counted"] += len(read) == self.orders
+            counts["one_order"] += 0 < len(read) < self.orders
+            counts["ties"] += read.count(0)
+            counts["missing"] += not replies
+            for reply in replies:
+                if reply.outcome == OutcomeName.UNSCORED:
+                    counts["unscored"] += 1
+                elif reply.outcome == OutcomeName.FAILED:
+                    counts["failed"] += 1
+                elif reply.outcome != OutcomeName.DONE:
+                    counts["skipped"] += 1
+        return counts
 
 
 def _preferences(replies: Iterable[Said]) -> list[float]:
@@ -267,30 +281,31 @@ def _scorers(board: Board) -> Iterator[Judged]:
         )
 
 
-def _scores(board: Board, scorer: str) -> dict[str, dict[str, tuple[str, float | None]]]:
-    """Return outcome and value of the first score, by query and system."""
+def _scores(board: Board, scorer: str) -> dict[str, dict[str, Answered]]:
+    """Return what became of the first answers, by query and system."""
     columns = ("query", "system", "repeat", "outcome", "value")
-    first: dict[str, dict[str, tuple[str, float | None]]] = {}
+    first: dict[str, dict[str, Answered]] = {}
     own = board.is_score & board.column["scorer"].is_(scorer)
     for query, system, repeat, outcome, value in board.rows(own, *columns):
         if system in ANSWERS and repeat == 1:
-            first.setdefault(query, {})[system] = outcome, value
+            first.setdefault(query, {})[system] = Answered(outcome, value)
     return first
 
 
-def _preference(scores: Mapping[str, tuple[str, float | None]], scorer: Scorer) -> Said:
+def _preference(by_system: Mapping[str, Answered], scorer: Scorer) -> Said:
     """Return the preference for answer A, or the outcome of an answer without a score."""
     name_of_a, name_of_b = ANSWERS
-    outcome_of_a, a = scores[name_of_a]
-    outcome_of_b, b = scores[name_of_b]
-    if b is None:
-        return Said(outcome_of_b)
-    if a is None:
-        return Said(outcome_of_a)
+    a = by_system[name_of_a]
+    b = by_system[name_of_b]
+    # Where neither has a score, the outcome is that of the second.
+    if b.score is None:
+        return Said(b.outcome)
+    if a.score is None:
+        return Said(a.outcome)
     # Not a - b: differences of rounding alone are a tie, as in all paired comparisons.
-    difference = float(paired_differences(np.array([a]), np.array([b]))[0])
+    difference = paired_differences(np.array([a.score]), np.array([b.score]))[0]
     sign = 1 if scorer.direction == "higher" else -1
-    return Said(OutcomeName.DONE, sign * difference)
+    return Said(OutcomeName.DONE, sign * float(difference))
 
 
 def _judges_of_pairs(results: RunResults) -> Iterator[Judged]:
@@ -307,7 +322,8 @@ def _judges_of_pairs(results: RunResults) -> Iterator[Judged]:
                 own[ruling.swapped] = Said(ruling.outcome, toward_a)
         in_order = {}
         for id, by_swapped in said.items():
-            in_order[id] = [by_swapped[swapped] for swapped in sorted(by_swapped)]
+            # The order of the pair goes first: False sorts before True.
+            in_order[id] = [reply for _, reply in sorted(by_swapped.items())]
         if in_order:
             yield Judged(
                 name=judge.display_name,
@@ -355,8 +371,11 @@ def _accuracy_by_group(
 def tables(content: Mapping[str, Any]) -> list[ResultTable]:
     """Return judges side by side: on all pairs, on those of each group, officially."""
     judges = content["judges"]
-    by_group = (_by_group(judges, kind, judges[0]["groups"][kind]) for kind in GROUPS)
-    return [_overall(content), *by_group, _officially(content)]
+    shown = [_overall(content)]
+    for kind in GROUPS:
+        # All judges have the same groups, which are those of the data.
+        shown.append(_by_group(judges, kind, judges[0]["groups"][kind]))
+    return [*shown, _officially(content)]
 
 
 def brief_tables(content: Mapping[str, Any]) -> list[ResultTable]:
@@ -365,9 +384,12 @@ def brief_tables(content: Mapping[str, Any]) -> list[ResultTable]:
     shown = list[ResultTable]()
     hidden = 0
     for kind in GROUPS:
-        names = list(judges[0]["groups"][kind])
-        enough = [name for name in names if _has_interval(judges, kind, name)]
-        hidden += len(names) - len(enough)
+        enough = []
+        for name in judges[0]["groups"][kind]:
+            if _has_interval(judges, kind, name):
+                enough.append(name)
+            else:
+                hidden += 1
         if enough:
             shown.append(_by_group(judges, kind, enough))
     overall = _overall(content)
@@ -386,8 +408,10 @@ def _by_group(
     head = [GROUPS[kind], *map(_label, judges)]
     rows: list[list[str | TableCell]] = []
     for name in names:
-        own = (judge["groups"][kind][name] for judge in judges)
-        rows.append([name, *(_accuracy(plain, counted=True) for plain in own)])
+        row: list[str | TableCell] = [name]
+        for judge in judges:
+            row.append(_accuracy(judge["groups"][kind][name], counted=True))
+        rows.append(row)
     return ResultTable.of(f"Accuracy by {kind}", head, rows)
 
 
@@ -439,16 +463,18 @@ def _label(judge: Mapping[str, Any]) -> str:
 
 def _officially(content: Mapping[str, Any]) -> ResultTable:
     judges = content["judges"]
-    published = [Agreement(**f) for f in content["published"]]
     splits = list(judges[0]["groups"]["split"])
-    values = {(figure.name, figure.split): figure.value for figure in published}
     rows: list[list[str]] = []
     for judge in judges:
-        official = (judge["official"][split]["accuracy"] for split in splits)
-        rows.append([_label(judge), "here", *map(_FORM.number, official)])
-    for name in dict.fromkeys(figure.name for figure in published):
-        figures = (values.get((name, split)) for split in splits)
-        rows.append([name, "published", *map(_FORM.number, figures)])
-    notes = sorted({f"Published: {figure.source}." for figure in published})
+        accuracies = (judge["official"][split]["accuracy"] for split in splits)
+        rows.append([_label(judge), "here", *map(_FORM.number, accuracies)])
+    published: dict[str, dict[str, float]] = {}
+    notes = set()
+    for plain in content["published"]:
+        figure = Agreement(**plain)
+        published.setdefault(figure.name, {})[figure.split] = figure.value
+        notes.add(f"Published: {figure.source}.")
+    for name, by_split in published.items():
+        rows.append([name, "published", *map(_FORM.number, map(by_split.get, splits))])
     title = "Official accuracy by split, %"
-    return ResultTable.of(title, ["judge", "measured", *splits], rows, notes)
+    return ResultTable.of(title, ["judge", "measured", *splits], rows, sorted(notes))

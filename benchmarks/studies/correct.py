@@ -124,22 +124,31 @@ def correct(
     _check_scored(rated, judge, board, root, scorer)
     strata = _strata_of(board, settings.strata)
     groups = _groups(known, judge, rated, strata, of_pairs=of_pairs, scorer=scorer)
-    without = [name for name, group in groups.items() if not group.is_rated]
-    groups = {name: group for name, group in groups.items() if group.is_rated}
+    rated_groups = {}
+    without = []
+    for name, group in groups.items():
+        if group.is_rated:
+            rated_groups[name] = group
+        else:
+            without.append(name)
     notes = [
         *_notes_on_ratings(people, rated, known),
         *_notes_on_scores(rated, known, judge, scorer),
-        *_notes_on_systems(groups, without),
+        *_notes_on_systems(rated_groups, without),
     ]
+    if of_pairs:
+        estimates = _win_rates(rated_groups)
+    else:
+        estimates = _means(rated_groups, ends_of(scale))
     return Correction(
         scorer=scorer.name,
         form="votes" if of_pairs else "scores",
         scale=scale,
         drawn=statement,
         raters=people.raters,
-        strata=_shares(groups.values(), settings.strata),
+        strata=_shares(rated_groups.values(), settings.strata),
         notes=tuple(notes),
-        **(_win_rates(groups) if of_pairs else _means(groups, ends_of(scale))),
+        **estimates,
     )
 
 
@@ -147,17 +156,24 @@ def correct(
 
 
 def _scorer_of(board: Board, name: str | None) -> Scorer:
-    single = {scorer.name: scorer for scorer in board.scorers if not scorer.of_sets}
+    """Return the scorer of that name, or the only one; UsageError where there is none."""
+    single = {}
+    of_sets = set()
+    for scorer in board.scorers:
+        if scorer.of_sets:
+            of_sets.add(scorer.name)
+        else:
+            single[scorer.name] = scorer
     if name is None:
         if len(single) == 1:
             return next(iter(single.values()))
         names = ", ".join(single) or "none"
         raise UsageError(f"name the scorer to correct with --scorer; the run has: {names}")
-    if name not in single and any(scorer.name == name for scorer in board.scorers):
+    if name in single:
+        return single[name]
+    if name in of_sets:
         raise UsageError(f"{name} has one figure of all images, and no score of an answer")
-    if name not in single:
-        raise unknown("scorer of the run", name, single)
-    return single[name]
+    raise unknown("scorer of the run", name, single)
 
 
 def _find_ratings(root: AnyPath) -> Path:
@@ -224,6 +240,7 @@ def _scale_of(path: Path, read: RatedDocuments) -> str:
 
 
 def _people(read: RatedDocuments) -> _People:
+    """Return means over raters, of votes in percent of a win of the unit's system."""
     given: dict[Unit, list[float]] = defaultdict(list)
     for values in read.values.values():
         for unit, value in values.items():
@@ -250,9 +267,11 @@ def _points(value: object, form: Literal["score", "preference", "vote"]) -> floa
 
 def _pairs_of_rated(board: Board, people: _People) -> set[Unit]:
     """Return all pairs of answers of the systems that people have compared."""
-    rated = {unit.system for unit in people.values}
-    rated |= {unit.baseline for unit in people.values}
+    rated = set[str]()
+    for unit in people.values:
+        rated |= {unit.system, unit.baseline}
     names = [system.name for system in board.systems if system.name in rated]
+    # Without a name, `units_to_show` would show all systems.
     return {*units_to_show(board, names, pairs=True)} if names else set()
 
 
@@ -284,17 +303,22 @@ def _ratings_of_known(
     if rated:
         return rated
     what = "pairs of answers" if of_pairs else "answers"
-    firsts = [_place(min(units)) for units in (people.values, known) if units]
+    examples = [_place(min(units)) for units in (people.values, known) if units]
     raise UsageError(
         f"none of the {len(people.values):,} {what} rated in {path} is among the "
-        f"{len(known):,} that the run has; the first of each: {' / '.join(firsts)}"
+        f"{len(known):,} that the run has; the first of each: {' / '.join(examples)}"
     )
 
 
 def _place(unit: Unit) -> str:
-    systems = " against ".join(filter(None, [unit.system, unit.baseline]))
+    """Name an answer, or a pair of answers, for people."""
+    systems = _against(unit.system, unit.baseline)
     repeat = f", repeat {unit.repeat}" if unit.repeat else ""
     return f"{unit.id} of {systems}{repeat}"
+
+
+def _against(system: str, baseline: str) -> str:
+    return f"{system} against {baseline}" if baseline else system
 
 
 # ---------------------------------------------------------------------------- judge's side
@@ -303,12 +327,14 @@ def _place(unit: Unit) -> str:
 def _judge_scores(
     board: Board, scorer: Scorer, ends: Ends, known: Collection[Unit], *, of_pairs: bool
 ) -> _JudgeScores:
+    """Return the scores on the scale between `ends`; of pairs, percent of a win."""
     own = _scores(board, scorer)
-    if not of_pairs:
-        scores = {u: _map_score(v, scorer, ends) for u, v in own.values.items()}
-        return _JudgeScores(scores, own.lost)
-    opponent = _opponent_of(scorer)
     values: dict[Unit, float] = {}
+    if not of_pairs:
+        for unit, score in own.values.items():
+            values[unit] = _map_score(score, scorer, ends)
+        return _JudgeScores(values, own.lost)
+    opponent = _opponent_of(scorer)
     lost: dict[Unit, str] = {}
     for pair in known:
         if opponent:
@@ -331,6 +357,7 @@ def _scores(board: Board, scorer: Scorer) -> _JudgeScores:
     lost: dict[Unit, str] = {}
     columns = ("query", "system", "repeat", "outcome", "value")
     for id, system, repeat, outcome, value in board.rows(rows, *columns):
+        # Tables count repeats from 1, units from 0.
         unit = Unit(id, system, repeat - 1)
         name = OutcomeName(outcome)
         if value is not None:
@@ -389,8 +416,7 @@ def _check_scored(
     """Raise UsageError where no rated answer has a score, with what can still be had."""
     if any(unit in judge.values for unit in rated):
         return
-    why = Counter(judge.lost.get(unit, "not scored") for unit in rated)
-    told = ", ".join(f"{n:,} {reason}" for reason, n in why.most_common())
+    told = _count_reasons(judge.lost.get(unit, "not scored") for unit in rated)
     others = []
     for one in board.scorers:
         if one.name == scorer.name or one.of_sets:
@@ -411,7 +437,14 @@ def _check_scored(
 
 
 def _sides(unit: Unit) -> Sequence[Unit]:
+    """Return the answers that a unit is of: one, or the two of a pair."""
     return unit.sides if unit.baseline else [unit]
+
+
+def _count_reasons(reasons: Iterable[str]) -> str:
+    """Return how often each reason is given, the most frequent first."""
+    counts = Counter(reasons)
+    return ", ".join(f"{n:,} {reason}" for reason, n in counts.most_common())
 
 
 # ------------------------------------------------------------------------------- estimates
@@ -435,10 +468,14 @@ class _Group:
         """Return its parts, of these queries alone."""
         parts = []
         for part in self.parts:
-            rows = [i for i, query in enumerate(part.queries) if query in queries]
-            own = [part.queries[row] for row in rows]
+            rows = []
+            names = []
+            for row, query in enumerate(part.queries):
+                if query in queries:
+                    rows.append(row)
+                    names.append(query)
             parts.append(
-                RatedAnswers(own, part.judged[rows], part.rated[rows], part.stratum)
+                RatedAnswers(names, part.judged[rows], part.rated[rows], part.stratum)
             )
         return parts
 
@@ -449,6 +486,16 @@ class _Group:
         for part in self.parts:
             found.update(part.queries)
         return found
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Answers of one stratum while they are gathered, a row for each."""
+
+    queries: list[str] = field(default_factory=list)
+    judged: list[float] = field(default_factory=list)
+    rated: list[float] = field(default_factory=list)
+    """NaN where nobody has rated it."""
 
 
 def _strata_of(board: Board, column: str | None) -> Mapping[str, str]:
@@ -470,8 +517,9 @@ def _groups(
     of_pairs: bool,
     scorer: Scorer,
 ) -> dict[_Name, _Group]:
+    """Return what the judge has scored by system or pair, in parts by stratum."""
     opponent = _opponent_of(scorer) if of_pairs else ""
-    by_name: dict[_Name, dict[str, list[tuple[str, float, float]]]] = {}
+    by_name: dict[_Name, dict[str, _Columns]] = {}
     for unit in sorted(known):
         if unit not in judge.values:
             continue
@@ -483,15 +531,19 @@ def _groups(
             name = (unit.baseline, unit.system)
             judged = 100.0 - judged
             rating = 100.0 - rating
-        own = by_name.setdefault(name, {}).setdefault(strata.get(unit.id, ""), [])
-        own.append((unit.id, judged, rating))
+        by_stratum = by_name.setdefault(name, {})
+        columns = by_stratum.setdefault(strata.get(unit.id, ""), _Columns())
+        columns.queries.append(unit.id)
+        columns.judged.append(judged)
+        columns.rated.append(rating)
     groups = {}
     for name, by_stratum in by_name.items():
         parts = []
-        for stratum, rows in sorted(by_stratum.items()):
-            queries, scores, ratings = zip(*rows, strict=True)
+        for stratum, columns in sorted(by_stratum.items()):
+            judged_by_row = np.array(columns.judged)
+            rated_by_row = np.array(columns.rated)
             parts.append(
-                RatedAnswers(queries, np.array(scores), np.array(ratings), stratum)
+                RatedAnswers(columns.queries, judged_by_row, rated_by_row, stratum)
             )
         groups[name] = _Group(parts)
     return groups
@@ -499,7 +551,9 @@ def _groups(
 
 def _win_rates(groups: Mapping[_Name, _Group]) -> dict[str, Any]:
     """Return what a `Correction` by votes has."""
-    rates = {n: corrected_mean(group.parts, PERCENT) for n, group in groups.items()}
+    rates = {}
+    for name, group in groups.items():
+        rates[name] = corrected_mean(group.parts, PERCENT)
     return {"win_rates": rates}
 
 
@@ -530,16 +584,17 @@ def _differences(
 
 def _shares_of_yes(groups: Mapping[_Name, _Group], ends: Ends) -> dict[str, RoganGladen]:
     """Return the shares of yes where people and judge say nothing but the scale's ends."""
+    low, high = ends
+    width = high - low
     shares = {}
     for (name, _), group in groups.items():
         parts = []
         for part in group.parts:
-            low, high = ends
-            width = high - low
             judged = (part.judged - low) / width
             ratings = (part.rated - low) / width
             values = np.concatenate([judged, ratings[part.is_rated]])
             if not np.isin(values, (0.0, 1.0)).all():
+                # One system with values between them is enough: the scale is not yes or no.
                 return {}
             parts.append(RatedAnswers(part.queries, judged, ratings, part.stratum))
         shares[name] = rogan_gladen(parts)
@@ -569,11 +624,13 @@ def _notes_on_ratings(
         yield f"ratings left blank, which are left out: {people.blank:,}"
     strangers = [unit for unit in people.values if unit not in rated]
     if strangers:
-        ids = {unit.id for unit in known}
-        systems = {unit.system for unit in known} | {unit.baseline for unit in known}
-        why = Counter(_unknown(unit, ids, systems) for unit in strangers)
-        told = ", ".join(f"{n:,} {reason}" for reason, n in why.most_common())
-        examples = _list_names([_place(unit) for unit in sorted(strangers)])
+        ids = set()
+        systems = set()
+        for unit in known:
+            ids.add(unit.id)
+            systems |= {unit.system, unit.baseline}
+        told = _count_reasons(_unknown(unit, ids, systems) for unit in strangers)
+        examples = _list_names([*map(_place, sorted(strangers))])
         yield f"ratings of what the run does not have, left out: {told} ({examples})"
 
 
@@ -593,15 +650,21 @@ def _notes_on_scores(
 ) -> Iterator[str]:
     """Yield what the judge did not score: the means are of what it did."""
     systems = {(unit.system, unit.baseline) for unit in rated}
-    asked = [unit for unit in known if (unit.system, unit.baseline) in systems]
-    lost = [unit for unit in asked if unit not in judge.values]
+    asked = 0
+    lost = []
+    for unit in known:
+        # Of systems that nobody rated nothing is corrected.
+        if (unit.system, unit.baseline) not in systems:
+            continue
+        asked += 1
+        if unit not in judge.values:
+            lost.append(unit)
     if lost:
-        why = Counter(judge.lost.get(unit, "not scored") for unit in lost)
-        told = ", ".join(f"{n:,} {reason}" for reason, n in why.most_common())
-        of_rated = sum(unit in rated for unit in lost)
+        told = _count_reasons(judge.lost.get(unit, "not scored") for unit in lost)
+        of_rated = len(rated.keys() & {*lost})
         yield (
             f"all means are of what {scorer.name} has scored; {len(lost):,} of "
-            f"{len(asked):,} have no score ({told}), {of_rated:,} of which are rated"
+            f"{asked:,} have no score ({told}), {of_rated:,} of which are rated"
         )
     if bounds(scorer.scale) is None:
         yield f"{scorer.name} has no scale of the form LOW-HIGH: its scores are as they are"
@@ -609,7 +672,7 @@ def _notes_on_scores(
 
 def _notes_on_systems(rated: Collection[_Name], without: Sequence[_Name]) -> Iterator[str]:
     if without:
-        names = [" against ".join(filter(None, name)) for name in without]
+        names = [_against(system, baseline) for system, baseline in without]
         yield f"no ratings, so nothing is corrected: {_list_names(names)}"
     if len(rated) == 1:
         ((system, baseline),) = rated

@@ -13,8 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import chain, product, takewhile
-from operator import itemgetter
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -106,8 +105,11 @@ class FinishedRun:
             for start in range(0, len(keys), _AT_ONCE):
                 some = keys[start : start + _AT_ONCE]
                 documents = {}
-                for e in self.results.evaluations(some, systems=[system], repeat=repeat):
-                    documents[key_of(e.query)] = e.document
+                for evaluation in self.results.evaluations(
+                    some, systems=[system], repeat=repeat
+                ):
+                    documents[key_of(evaluation.query)] = evaluation.document
+                # In the order of the keys, None where there is no answer.
                 yield from map(documents.get, some)
 
 
@@ -223,7 +225,10 @@ def describe_difference(
         tables.append(ResultTable.of(title, _SCORES, lines))
     if answered:
         tables.append(_texts_table(answered))
-    illustrated = [r for r in answered if r["images"]["n"] or r["images"]["unpaired"]]
+    illustrated = []
+    for row in answered:
+        if row["images"]["n"] or row["images"]["unpaired"]:
+            illustrated.append(row)
     if illustrated:
         tables.append(_images_table(illustrated))
     return content, tables
@@ -255,16 +260,21 @@ def compare_answers(
         return []
     total = len(paired.systems) * len(asked)
     found = []
-    for number, names in enumerate(paired.systems):
-        first, second = one.systems[names[0]], other.systems[names[1]]
-        ours = one.answers(names[0], keys, repeats)
-        theirs = other.answers(names[1], keys, repeats)
-        split = splitter_of((first.roles.get("draft"), second.roles.get("draft")))
+    done = 0
+    for names in paired.systems:
+        first_name, second_name = names
+        drafts = []
+        for system in (one.systems[first_name], other.systems[second_name]):
+            drafts.append(system.roles.get("draft"))
+        splitter = splitter_of(drafts)
+        ours = one.answers(first_name, keys, repeats)
+        theirs = other.answers(second_name, keys, repeats)
         compared = []
         for (repeat, key), mine, yours in zip(asked, ours, theirs, strict=True):
-            compared.append(answer_pair(key, repeat, (mine, yours), split, further))
-            on_progress(number * len(asked) + len(compared), total)
-        found.append(ComparedAnswers(names, split.unit, compared))
+            compared.append(answer_pair(key, repeat, (mine, yours), splitter, further))
+            done += 1
+            on_progress(done, total)
+        found.append(ComparedAnswers(names, splitter.unit, compared))
     return found
 
 
@@ -297,14 +307,14 @@ def _system_pairs(
     if system is None:
         if against is not None:
             raise UsageError("--against names a system of the second run; add --system")
-        pairs = [(name, name) for name in one.systems if name in other.systems]
-        if not pairs:
+        shared = [name for name in one.systems if name in other.systems]
+        if not shared:
             raise UsageError(
                 f"the runs share no system: {one.root} has {', '.join(one.systems)}; "
                 f"{other.root} has {', '.join(other.systems)}. "
                 "Pair two by --system A --against B"
             )
-        return pairs
+        return [(name, name) for name in shared]
     pair = (system, against or system)
     for run, name in zip(runs, pair, strict=True):
         if name not in run.systems:
@@ -400,8 +410,10 @@ def image_difference(
     """
     if one.digest == other.digest:
         return None
-    first, second = (np.asarray(decode(read_blob(image))) for image in (one, other))
+    first = np.asarray(decode(read_blob(one)))
+    second = np.asarray(decode(read_blob(other)))
     if first.shape != second.shape:
+        # Nothing can be measured: every measure is None.
         return {"same_size": False, **dict.fromkeys([*MEASURES, *further])}
     return None if np.array_equal(first, second) else _measure(first, second, further)
 
@@ -416,22 +428,24 @@ def _measure(
     side = min(one.shape[:2])
     # The settings of Wang et al. (2004), which are not scikit-image's defaults.
     wang = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False}
-    network = lpips()[0]
+    network, _ = lpips()
     ssim = None
     distance = None
     if side >= _SSIM_SIDE:
         ssim = float(structural_similarity(one, other, channel_axis=-1, **wang))
     if network is not None and side >= _LPIPS_SIDE:
         distance = network(one, other)
-    return {
+    measured = {
         "same_size": True,
         "mean_difference": float(apart.mean()),
         "largest_difference": float(apart.max()),
         "psnr": float(peak_signal_noise_ratio(one, other)),
         "ssim": ssim,
         "lpips": distance,
-        **{name: measure(one, other) for name, measure in further.items()},
     }
+    for name, measure in further.items():
+        measured[name] = measure(one, other)
+    return measured
 
 
 def lpips() -> tuple[Callable[[Pixels, Pixels], float] | None, str]:
@@ -443,9 +457,14 @@ def lpips() -> tuple[Callable[[Pixels, Pixels], float] | None, str]:
     path = _torch_hub() / "checkpoints" / _ALEXNET
     if not path.exists():
         return None, f"without LPIPS: torchvision's weights of AlexNet are not at {path}"
-    if absent := [name for name in _OF_LPIPS if not is_installed(name)]:
+    if absent := _absent_packages():
         return None, f"without LPIPS: it needs {' and '.join(absent)}"
     return _lpips_of_alexnet(), "LPIPS by AlexNet"
+
+
+def _absent_packages() -> list[str]:
+    """Return the packages of a network's distance that are not installed."""
+    return [name for name in _OF_LPIPS if not is_installed(name)]
 
 
 _VGG = "vgg16-397923af.pth"
@@ -460,7 +479,7 @@ def dists() -> tuple[ImageDistance | None, str]:
     path = _torch_hub() / "checkpoints" / _VGG
     if not path.exists():
         return None, f"without DISTS: torchvision's weights of VGG16 are not at {path}"
-    if absent := [name for name in _OF_LPIPS if not is_installed(name)]:
+    if absent := _absent_packages():
         return None, f"without DISTS: it needs {' and '.join(absent)}"
     from PIL import Image as Pillow
 
@@ -483,10 +502,13 @@ def _lpips_of_alexnet() -> Callable[[Pixels, Pixels], float]:
 
     network = LearnedPerceptualImagePatchSimilarity(net_type="alex", normalize=True)
 
+    def batch_of(image: Pixels) -> torch.Tensor:
+        """Return (1, 3, height, width) values from 0 to 1."""
+        return torch.tensor(image.transpose(2, 0, 1)[None]) / 255
+
     def distance(one: Pixels, other: Pixels) -> float:
-        inputs = (torch.tensor(p.transpose(2, 0, 1)[None]) / 255 for p in (one, other))
         with torch.inference_mode():
-            return float(network(*inputs))
+            return float(network(batch_of(one), batch_of(other)))
 
     return distance
 
@@ -508,10 +530,13 @@ class Splitter(NamedTuple):
         """Count the units that both texts begin with; None where they are equal."""
         if one == other:
             return None
-        first = self.split(one)
-        second = self.split(other)
-        pairs = zip(first, second, strict=False)
-        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        common = 0
+        # A text may be the beginning of the other, and then ends here.
+        for mine, yours in zip(self.split(one), self.split(other), strict=False):
+            if mine != yours:
+                break
+            common += 1
+        return common
 
 
 WORDS = Splitter("words", re.compile(r"\s*\S+|\s+").findall)
@@ -525,18 +550,25 @@ def splitter_of(stages: Iterable[StageSpec | None]) -> Splitter:
     `tokenizer.json`, or without the library. Nothing is downloaded. CheckpointError where
     the file is broken.
     """
-    path = next(filter(None, map(_tokenizer_file, stages)), None)
-    if path is None or not is_installed("tokenizers"):
+    paths = [path for path in map(_tokenizer_file, stages) if path is not None]
+    if not paths or not is_installed("tokenizers"):
         return WORDS
     from plait.generators.loading.files import read_tokenizer
 
-    tokenizer = read_tokenizer(path)
-    return Splitter("tokens", lambda t: tokenizer.encode(t, add_special_tokens=False).ids)
+    tokenizer = read_tokenizer(paths[0])
+
+    def token_ids(text: str) -> Sequence[object]:
+        return tokenizer.encode(text, add_special_tokens=False).ids
+
+    return Splitter("tokens", token_ids)
 
 
 def _tokenizer_file(spec: StageSpec | None) -> Path | None:
-    model = spec.options.get("model") if spec is not None else None
-    if spec is None or not isinstance(model, str) or spec.weights in (None, *RANDOM):
+    """Return the `tokenizer.json` of a stage's model; None where it is not here."""
+    if spec is None or spec.weights in (None, *RANDOM):
+        return None
+    model = spec.options.get("model")
+    if not isinstance(model, str):
         return None
     if looks_like_path(model):
         path = Path(model).expanduser() / "tokenizer.json"
@@ -585,7 +617,9 @@ def answer_pair(
 ) -> AnswerPair:
     """Compare two answers to one query; raises what `image_difference` raises."""
     one, other = answers
-    outcomes = ["missing" if a is None else outcome_name(a) for a in answers]
+    outcomes = []
+    for answer in answers:
+        outcomes.append("missing" if answer is None else outcome_name(answer))
     if not isinstance(one, Result) or not isinstance(other, Result):
         return AnswerPair(query, repeat, outcomes)
     ours = one.value
@@ -597,15 +631,17 @@ def answer_pair(
             images.append(image_difference(mine, yours, further))
     except ImageError as error:
         raise ImageError(f"an answer to {query} holds a broken image: {error}") from error
+    our_kinds = [type(segment) for segment in ours.segments]
+    their_kinds = [type(segment) for segment in theirs.segments]
     return AnswerPair(
         query,
         repeat,
         outcomes,
-        has_text=any(isinstance(s, Text) for s in (*ours.segments, *theirs.segments)),
+        has_text=Text in our_kinds or Text in their_kinds,
         first_difference=splitter.first_difference(ours.text, theirs.text),
         images=tuple(images),
         unpaired_images=abs(len(ours.images) - len(theirs.images)),
-        same_order=[*map(type, ours.segments)] == [*map(type, theirs.segments)],
+        same_order=our_kinds == their_kinds,
     )
 
 
@@ -617,23 +653,37 @@ def answer_differences(
     Also those that one run alone has answered. Positions in texts are in `unit`.
     """
     done = Counter[tuple[bool, bool]]()
+    equal = 0
+    other_order = 0
+    texts = 0
+    positions = []
+    images: list[ImageDifference | None] = []
+    unpaired = 0
+    differing_pairs = []
     for pair in pairs:
         one, other = pair.outcomes
         done[one == "done", other == "done"] += 1
-    positions = [p.first_difference for p in pairs if p.first_difference is not None]
-    images = [*chain.from_iterable(pair.images for pair in pairs)]
+        # Two answers that failed alike do not differ, but are no equal answers either.
+        equal += pair.equal and one == "done"
+        other_order += not pair.same_order
+        texts += pair.has_text
+        if pair.first_difference is not None:
+            positions.append(pair.first_difference)
+        images += pair.images
+        unpaired += pair.unpaired_images
+        if not pair.equal:
+            differing_pairs.append(pair._asdict())
     differing = [image for image in images if image is not None]
-    texts = sum(pair.has_text for pair in pairs)
     spreads = {}
     for name in MEASURES:
         spreads[name] = _spread(image[name] for image in differing)
     return {
         "systems": list(systems),
         "compared": done[True, True],
-        "equal": sum(p.equal for p in pairs if p.outcomes == ["done", "done"]),
+        "equal": equal,
         "only_first": done[True, False],
         "only_second": done[False, True],
-        "other_order": sum(not pair.same_order for pair in pairs),
+        "other_order": other_order,
         "texts": {
             "n": texts,
             "equal": texts - len(positions),
@@ -644,10 +694,10 @@ def answer_differences(
             "n": len(images),
             "identical": len(images) - len(differing),
             "other_size": sum(not image["same_size"] for image in differing),
-            "unpaired": sum(pair.unpaired_images for pair in pairs),
+            "unpaired": unpaired,
             **spreads,
         },
-        "differing": [pair._asdict() for pair in pairs if not pair.equal],
+        "differing": differing_pairs,
     }
 
 
@@ -668,53 +718,65 @@ def _spread(values: Iterable[float | None]) -> dict[str, float] | None:
 def _texts_table(rows: Sequence[Mapping[str, Any]]) -> ResultTable:
     head = ["system", "answers", "equal", "texts", "equal texts", "first difference after"]
     lines = []
+    notes = []
     for row in rows:
         texts = row["texts"]
-        alone = _one_sided(row["only_first"], row["only_second"])
-        numbers = (row["compared"], row["equal"], texts["n"], texts["equal"])
-        cells = [f"{number:,}" for number in numbers]
         position = "-"
         if texts["first_difference"]:
             form = "{median:,.0f} [{min:,.0f}, {max:,.0f}] " + texts["unit"]
             position = form.format(**texts["first_difference"])
-        lines.append([_name(row["systems"]), *cells, position, alone])
-    notes = []
-    if any(row["texts"]["first_difference"] for row in rows):
-        notes.append("First difference: median and range, over texts that differ.")
+            notes = ["First difference: median and range, over texts that differ."]
+        line = [
+            _name(row["systems"]),
+            f"{row['compared']:,}",
+            f"{row['equal']:,}",
+            f"{texts['n']:,}",
+            f"{texts['equal']:,}",
+            position,
+            _one_sided(row["only_first"], row["only_second"]),
+        ]
+        lines.append(line)
     return ResultTable.of("Texts", [*head, "answered in one run only"], lines, notes)
 
 
 def _images_table(rows: Sequence[Mapping[str, Any]]) -> ResultTable:
-    images = [row["images"] for row in rows]
     # A measure that no two images have, as LPIPS without its weights, has no column.
-    names = [name for name in MEASURES if any(map(itemgetter(name), images))]
+    names = []
     head = ["system", "images", "identical", "other size", "in one answer only"]
+    for name, (heading, _) in MEASURES.items():
+        if any(row["images"][name] for row in rows):
+            names.append(name)
+            head.append(heading)
     lines = []
     for row in rows:
         counts = row["images"]
         line = [_name(row["systems"])]
-        line += [f"{counts[n]:,}" for n in ("n", "identical", "other_size", "unpaired")]
+        for name in ("n", "identical", "other_size", "unpaired"):
+            line.append(f"{counts[name]:,}")
         for name in names:
             _, form = MEASURES[name]
             spread = counts[name]
             line.append(form.format(**spread) if spread else "-")
         lines.append(line)
-    notes = [f"Means, and the worst, of images that differ; {lpips()[1]}."] if names else []
-    return ResultTable.of("Images", [*head, *(MEASURES[n][0] for n in names)], lines, notes)
+    _, remark = lpips()
+    notes = [f"Means, and the worst, of images that differ; {remark}."] if names else []
+    return ResultTable.of("Images", head, lines, notes)
 
 
 def remarks(content: Mapping[str, Any]) -> Iterator[str]:
     """Name what differs and what one run alone has; `--out` holds all names."""
     if not content["differences"]:
         yield "no scores are compared: the runs share no scorer; `plait score` adds one"
-    empty = [row for row in content["differences"] if _without_scores(row)]
     without_scores: dict[str, list[str]] = {}
-    for row in empty:
-        without_scores.setdefault(row["scorer"], []).append(_name(row["systems"]))
+    for row in content["differences"]:
+        if _without_scores(row):
+            without_scores.setdefault(row["scorer"], []).append(_name(row["systems"]))
     for scorer, names in without_scores.items():
         yield f"no score by {scorer} in either run: {', '.join(names)}"
     for row in content["answers"]:
-        if names := list(dict.fromkeys(pair["query"] for pair in row["differing"])):
+        # Each once, though it may differ in several repeats.
+        names = list(dict.fromkeys(pair["query"] for pair in row["differing"]))
+        if names:
             yield f"{_name(row['systems'])}: answers differ in {_some('queries', names)}"
     for what in _KINDS:
         for place in ("first", "second"):

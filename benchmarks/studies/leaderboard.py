@@ -8,10 +8,10 @@ queries of each. The ground truth and its controls are shown last and have no ra
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -90,8 +90,10 @@ class Benchmark:
     @cached_property
     def average(self) -> str:
         """Which average stands in the table: `avg_fixed` where any system has it."""
-        rows = chain.from_iterable(leaderboard(part.board) for part in self.parts)
-        return headline([*rows], self.scorer.name)
+        rows = []
+        for part in self.parts:
+            rows += leaderboard(part.board)
+        return headline(rows, self.scorer.name)
 
     @cached_property
     def _columns(self) -> dict[str, Column]:
@@ -106,15 +108,23 @@ class Benchmark:
             values = part.board.values[self.scorer.name]
             rows = {row["system"]: row for row in leaderboard(part.board)}
             for i, system in enumerate(part.board.systems):
-                scores = rows[system.name]["scores"]
-                cell = scores[self.scorer.name][self.average]
-                name = _free_name(found, system.name, cell, part.run)
-                cell = {**cell, "weights": rows[system.name]["weights"]}
-                cell |= part.board.mark_of(system.name)
-                own = scores[self.scorer.name]
-                column = Column(cell, values[:, i], is_reference(system.name), own)
-                # The first run's stays: the same average of another run is the same system.
-                found.setdefault(name, column)
+                row = rows[system.name]
+                scores = row["scores"][self.scorer.name]
+                average = scores[self.average]
+                name = _free_name(found, system.name, average, part.run)
+                if name in found:
+                    # The same average of another run is the same system.
+                    continue
+                found[name] = Column(
+                    cell={
+                        **average,
+                        "weights": row["weights"],
+                        **part.board.mark_of(system.name),
+                    },
+                    values=values[:, i],
+                    is_reference=is_reference(system.name),
+                    scores=scores,
+                )
         return found
 
     @property
@@ -211,7 +221,10 @@ class Overview:
     @cached_property
     def references(self) -> set[str]:
         """The ground truth and its controls, on any benchmark."""
-        return set().union(*(b.references for b in self.benchmarks))
+        found = set[str]()
+        for benchmark in self.benchmarks:
+            found |= benchmark.references
+        return found
 
     @cached_property
     def systems(self) -> list[str]:
@@ -220,10 +233,15 @@ class Overview:
         for benchmark in self.benchmarks:
             names |= dict.fromkeys(benchmark.cells)
         mean_ranks = self.rankings.mean_ranks
-        order = {name: rank.value or 0.0 for name, rank in mean_ranks.items()}
-        ranked = sorted(names, key=lambda name: order.get(name, np.inf))
-        # False before True; the sort is stable.
-        return sorted(ranked, key=lambda name: name in self.references)
+
+        def place(name: str) -> tuple[bool, float]:
+            rank = math.inf
+            if name in mean_ranks:
+                rank = mean_ranks[name].value or 0.0
+            # False sorts before True, so that references come last.
+            return name in self.references, rank
+
+        return sorted(names, key=place)
 
     @cached_property
     def common(self) -> list[str]:
@@ -235,12 +253,14 @@ class Overview:
     @cached_property
     def warnings(self) -> list[str]:
         """What readers must know of the runs before any number, each once."""
+        every = set()
+        # Of each warning the runs that it is of, as the keys of a dict that keeps order.
         runs: dict[str, dict[str, None]] = {}
-        parts = [*chain.from_iterable(b.parts for b in self.benchmarks)]
-        for part in parts:
-            for warning in part.board.warnings:
-                runs.setdefault(warning, {})[str(part.run)] = None
-        every = {str(part.run) for part in parts}
+        for benchmark in self.benchmarks:
+            for part in benchmark.parts:
+                every.add(str(part.run))
+                for warning in part.board.warnings:
+                    runs.setdefault(warning, {})[str(part.run)] = None
         lines = []
         for warning, own in runs.items():
             is_of_all = len(own) == len(every)
@@ -284,27 +304,26 @@ class Overview:
 
     def tables(self) -> Iterator[ResultTable]:
         """Yield averages, ranks, and correlations between benchmarks."""
-        named = [*zip(self.names, self.benchmarks, strict=True)]
-        cells = [b.cells for b in self.benchmarks]
-        heads = []
-        for name, b in named:
-            scale = b.scorer.scale
-            direction = b.scorer.direction
-            heading = f"{name} ({scale_text(scale, direction)})"
+        heads: list[str | TableColumn] = ["system"]
+        lines = {name: [TableCell(name)] for name in self.systems}
+        notes = []
+        for name, benchmark in zip(self.names, self.benchmarks, strict=True):
+            direction = benchmark.scorer.direction
+            heading = f"{name} ({scale_text(benchmark.scorer.scale, direction)})"
             heads.append(TableColumn(heading, direction, numeric=True))
-        rows = []
-        for name in self.systems:
-            own = (by_system.get(name) for by_system in cells)
-            rows.append([TableCell(name), *(self._table_cell(c, name) for c in own)])
-        about = [f"{name}: {AVERAGES[b.average]}, {b.n:,} queries." for name, b in named]
+            cells = benchmark.cells
+            for system, line in lines.items():
+                line.append(self._table_cell(cells.get(system), system))
+            average = AVERAGES[benchmark.average]
+            notes.append(f"{name}: {average}, {benchmark.n:,} queries.")
         if self.sets:
-            about.append(
+            notes.append(
                 f"Without {', '.join(self.sets)}: a figure of a set has no values by query "
                 "to rank systems by; it stands on each run's own leaderboard."
             )
         if self.references:
-            about.append("The ground truth and its controls come last and have no rank.")
-        yield ResultTable.of("Systems by benchmark", ["system", *heads], rows, about)
+            notes.append("The ground truth and its controls come last and have no rank.")
+        yield ResultTable.of("Systems by benchmark", heads, lines.values(), notes)
         yield from self.rankings.tables()
 
     def _table_cell(self, cell: Cell | None, system: str) -> TableCell:
@@ -325,8 +344,9 @@ def write_leaderboard(runs: Sequence[AnyPath], out: Path) -> Overview:
     overview = overview_of(runs)
     remarks = [f"Warning: {warning}." for warning in overview.warnings]
     remarks.append(f"Runs: {', '.join(map(str, runs))}.")
-    about = "Leaderboard", remarks, [*overview.tables()]
+    title = "Leaderboard"
+    tables = [*overview.tables()]
     write_whole(out / "leaderboard.json", json_text(overview.as_json()))
-    write_whole(out / "leaderboard.md", markdown_page(*about))
-    write_whole(out / "index.html", tables_page(*about))
+    write_whole(out / "leaderboard.md", markdown_page(title, remarks, tables))
+    write_whole(out / "index.html", tables_page(title, remarks, tables))
     return overview

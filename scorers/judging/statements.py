@@ -15,6 +15,7 @@ from typing import Any
 from plait.generators import replies
 from plait.scorers.judging.rubrics import TOP
 from plait.scorers.judging.voice import (
+    Span,
     Statement,
     agree_on,
     first_line,
@@ -111,19 +112,26 @@ def find_values(
     Verdicts count after their heading, if it has one. A score out of `TOP` is written as
     an integer, any other as it stands; a penalty has no sign.
     """
-    names = [*criteria, *([penalty] if penalty else [])]
+    names = [*criteria]
+    if penalty:
+        names.append(penalty)
     text, lines = _split_objects(text, names)
     lines += _own_lines(text, _form_lines(text, names))
-    heading = min((s.start for s in lines if s.label == _HEADING), default=0)
+    headings = [line.start for line in lines if line.label == _HEADING]
+    first_heading = min(headings, default=0)
     by_label: dict[str, list[Statement]] = {label: [] for label in (*names, SCORE)}
     for line in lines:
-        if line.label == SCORE or (line.label in by_label and line.start >= heading):
-            signless = line.value.removeprefix("-") if line.label == penalty else line.value
-            by_label[line.label].append(Statement(line.start, line.end, signless))
+        if line.label not in by_label:
+            continue
+        if line.label != SCORE and line.start < first_heading:
+            continue
+        value = line.value.removeprefix("-") if line.label == penalty else line.value
+        by_label[line.label].append(Statement(line.start, line.end, value))
     return {label: agree_on(text, stated) for label, stated in by_label.items()}
 
 
 def _score_value(match: re.Match[str]) -> str:
+    """Return an integer where a score is out of `TOP`; else the value, and out of what."""
     value = match["value"]
     of = match["of"]
     if (of is None or int(of) == TOP) and float(value) in range(TOP + 1):
@@ -142,7 +150,8 @@ def _form_lines(text: str, names: Sequence[str]) -> list[_Line]:
     scores = _scores(text)
     sections = _sections(text, names, lines)
     lines += _section_verdicts(text, sections, scores)
-    lines += [_Line(m.start(), m.end(), "", _HEADING) for m in _VERDICTS.finditer(text)]
+    for heading in _VERDICTS.finditer(text):
+        lines.append(_Line(heading.start(), heading.end(), "", _HEADING))
     lines += _scores_of_all(text, scores, sections, len(names))
     return sorted(lines, key=lambda line: line.start)
 
@@ -176,7 +185,7 @@ def _scores_of_all(
     text: str, scores: Sequence[_Line], sections: Sequence[_Line], criteria: int
 ) -> list[_Line]:
     """Return the scores that are not those of the criterion whose section holds them."""
-    with_score = [s for s in sections if _holds_any(s, scores)]
+    with_score = [section for section in sections if _holds_any(section, scores)]
     if len(sections) == criteria and with_score == sections[-1:]:
         # A score below all criteria, of which none has one of its own.
         sections = []
@@ -198,11 +207,11 @@ def _own_lines(text: str, lines: Sequence[_Line]) -> list[_Line]:
     Lines one below the other are one block as long as none comes again, and what is said
     before or after a block is said of all of it.
     """
-    quoted = [q for q in quotations(text) if "\n" in text[q.start : q.end]]
-
-    def is_quoted(line: _Line) -> bool:
-        return any(q.start < line.start < q.end for q in quoted)
-
+    # Quotation marks inside a line are about single words, not about its verdict.
+    quoted = []
+    for quotation in quotations(text):
+        if "\n" in text[quotation.start : quotation.end]:
+            quoted.append(quotation)
     own: list[_Line] = []
     before = 0
     for block in _blocks(text, lines):
@@ -212,7 +221,11 @@ def _own_lines(text: str, lines: Sequence[_Line]) -> list[_Line]:
         if not introduced and not takes_back(first_line(text[end:])):
             own += block
         before = end
-    return [line for line in own if not is_quoted(line)]
+    return [line for line in own if not _is_inside(line.start, quoted)]
+
+
+def _is_inside(position: int, spans: Sequence[Span]) -> bool:
+    return any(span.start < position < span.end for span in spans)
 
 
 def _blocks(text: str, lines: Sequence[_Line]) -> Iterator[list[_Line]]:
@@ -246,6 +259,7 @@ _ENDED = (
 
 @cache
 def _name_pattern(name: str) -> str:
+    """Match a criterion's name, with a note or `score` behind it, and any markup."""
     return rf"{re.escape(name)}(?:[ ]+score)?[*_]*(?:[ ]*{_NOTE})?[*_]*(?:[ ]+score)?[*_]*"
 
 
@@ -287,9 +301,11 @@ def _sections(
     of the criterion, unless it says that it is of all.
     """
     starts: list[_Line] = []
+    # Each name once: a penalty may be called like a criterion.
     for name in dict.fromkeys(names):
-        title = re.compile(rf"{_LISTED}{_name_pattern(name)}.*", _FLAGS)
-        starts += [_Line(m.start(), m.end(), "", name) for m in title.finditer(text)]
+        pattern = re.compile(rf"{_LISTED}{_name_pattern(name)}.*", _FLAGS)
+        for title in pattern.finditer(text):
+            starts.append(_Line(title.start(), title.end(), "", name))
     starts.sort(key=lambda line: line.start)
     sections: list[_Line] = []
     for i, line in enumerate(starts):
@@ -331,23 +347,35 @@ _CELL = re.compile(
 def _table_verdicts(text: str, names: Sequence[str]) -> Iterator[_Line]:
     """Yield the one number in a criterion's row, or the one in the verdicts' column."""
     by_name = {name.casefold(): name for name in names}
-    column: int | None = None
+    verdict_column: int | None = None
     for row in re.finditer(r"^[ \t]*\|.*", text, re.MULTILINE):
         cells = [cell.strip() for cell in row[0].strip().strip("|").split("|")]
-        titled = [i for i, c in enumerate(cells) if re.search(_WORD, c, re.IGNORECASE)]
-        bare = [re.sub(rf"^[\W\d]+|[ ]*{_NOTE}|[*_`]", "", c).casefold() for c in cells]
-        name = next((by_name[cell] for cell in bare[:2] if cell in by_name), None)
-        if name is None:
-            column = titled[0] if len(titled) == 1 else column
+        place = None
+        # A name is in the first cell, or behind its number.
+        for i, cell in enumerate(cells[:2]):
+            if place is None and _bare_cell(cell) in by_name:
+                place = i
+        if place is None:
+            titled = []
+            for i, cell in enumerate(cells):
+                if re.search(_WORD, cell, re.IGNORECASE):
+                    titled.append(i)
+            if len(titled) == 1:
+                verdict_column = titled[0]
             continue
-        numbers = _numbers(cells, bare.index(name.casefold()) + 1)
+        numbers = _numbers(cells, place + 1)
         value = ""
         if len(numbers) == 1:
             (value,) = numbers.values()
-        elif column is not None:
-            value = numbers.get(column, "")
+        elif verdict_column is not None:
+            value = numbers.get(verdict_column, "")
         if value:
-            yield _Line(row.start(), row.end(), value, name)
+            yield _Line(row.start(), row.end(), value, by_name[_bare_cell(cells[place])])
+
+
+def _bare_cell(cell: str) -> str:
+    """Return a cell in lower case without numbers before it, notes and markup."""
+    return re.sub(rf"^[\W\d]+|[ ]*{_NOTE}|[*_`]", "", cell).casefold()
 
 
 def _numbers(cells: Sequence[str], start: int) -> dict[int, str]:
@@ -375,17 +403,23 @@ def _sentences(text: str) -> list[_Line]:
     for match in _SENTENCE.finditer(text):
         value = _score_value(match)
         at = match.start("value")
-        far = max(0, at - _FAR)
-        start = max((m.end() for m in _BREAK.finditer(text, far, at)), default=far)
-        end = _SENTENCE_END.search(text, match.end())
-        sentence = text[start : end.start() if end else None]
-        plain = _SUPPOSING_ITSELF.sub("I", sentence)
-        own = not (is_doubtful(plain) or _DENIED.search(plain))
-        if any(q.start < at < q.end for q in quoted) or not own:
+        # `I would give it 5` supposes nothing.
+        sentence = _SUPPOSING_ITSELF.sub("I", _sentence_around(text, at, match.end()))
+        is_own = not (is_doubtful(sentence) or _DENIED.search(sentence))
+        if _is_inside(at, quoted) or not is_own:
             continue
         if value.isdigit() and int(value) <= TOP:
             lines.append(_Line(match.start(), match.end(), value, SCORE))
     return lines
+
+
+def _sentence_around(text: str, at: int, end: int) -> str:
+    """Return the sentence of what stands from `at` to `end`, from `_FAR` before it on."""
+    start = max(0, at - _FAR)
+    for sentence_break in _BREAK.finditer(text, start, at):
+        start = sentence_break.end()
+    after = _SENTENCE_END.search(text, end)
+    return text[start : after.start() if after else None]
 
 
 _TOTAL_KEY = re.compile(r"(?:(?:final|overall|total) )?(?:score|grade)|total")
@@ -423,6 +457,7 @@ def _entries(content: Mapping[str, Any], depth: int = 2) -> Iterator[tuple[str, 
 
 
 def _as_value(value: Any, label: str) -> str | None:
+    """Return a value of an object as a line would state it; None where it is none."""
     if isinstance(value, bool):
         return None if label == SCORE else str(int(value))
     if isinstance(value, int | float) and not -100 <= value <= 100:

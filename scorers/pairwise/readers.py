@@ -84,12 +84,22 @@ def level(reply: str) -> Verdict | Unscored:
     that contradicts the ones in brackets leaves the reply unread.
     """
     reply = plain_marks(html.unescape(reply).translate(_SIGNS))
-    texts = own_texts(reply)
-    text = next((t for t in texts if _preferences(t, _anything)), texts[0])
+    text = _first_text(reply, lambda text: _preferences(text, _anything))
     found = _preferences(text, _anything)
-    own = found & _preferences(text, is_verdict) if len(found) == 1 else set()
+    own = set[int]()
+    if len(found) == 1:
+        own = found & _preferences(text, is_verdict)
     mentioned = _preferences(reply, _anything)
     return _own_verdict(_forms(own), _forms(mentioned), LEVELS, "[[A>>B]] to [[B>>A]]")
+
+
+def _first_text(reply: str, has_verdict: Callable[[str], object]) -> str:
+    """Return the first of a reply's own texts with a verdict; the first where none has."""
+    texts = own_texts(reply)
+    for text in texts:
+        if has_verdict(text):
+            return text
+    return texts[0]
 
 
 Holds = Callable[[str, int, int], bool]
@@ -138,7 +148,12 @@ def _join(text: str, end: int) -> list[str]:
 
 
 def _verdicts_of(forms: Iterable[str]) -> set[int]:
-    return {p for form in forms if (p := _preference(form)) is not None}
+    verdicts = set()
+    for form in forms:
+        preference = _preference(form)
+        if preference is not None:
+            verdicts.add(preference)
+    return verdicts
 
 
 def _preference(inside: str) -> int | None:
@@ -148,7 +163,10 @@ def _preference(inside: str) -> int | None:
 
 def _first_of(found: Iterable[Collection[T]]) -> list[T]:
     """Return the first that is not empty; empty where all are."""
-    return next((list(each) for each in found if each), [])
+    for each in found:
+        if each:
+            return list(each)
+    return []
 
 
 def _own_verdict(
@@ -216,33 +234,46 @@ def vote(reply: str) -> Verdict | Unscored:
     and headings. Of two that differ the last counts only if it corrects the first.
     """
     reply = plain_marks(reply)
-    mentioned = {v for line in reply.splitlines() if (v := _vote(line))}
+    mentioned = set()
+    for line in reply.splitlines():
+        if vote_of_line := _vote(line):
+            mentioned.add(vote_of_line)
     wanted = f"a last line with one of {', '.join(VOTES)}"
-    own = _first_of(_votes(_value_of(t)) or _votes(t) for t in own_texts(reply))
+    own = _first_of(_votes(_value_of(text)) or _votes(text) for text in own_texts(reply))
     return _own_verdict(own, sorted(mentioned), VOTES, wanted)
 
 
 def _votes(text: str) -> list[str]:
     """Return the different votes that a text may give; one, where it is clear."""
-    lines = [(m, v) for m in re.finditer(r".+", text) if (v := _vote(m[0])) != ""]
-    votes = [v for _, v in lines]
-    alone = {v for v in votes if v}
+    # Of every line with words in it, the vote that it consists of.
+    votes: list[str | None] = []
+    own: list[Statement] = []
+    for line in re.finditer(r".+", text):
+        vote_of_line = _vote(line[0])
+        if vote_of_line == "":
+            continue
+        votes.append(vote_of_line)
+        if vote_of_line and not is_of_others(text, line.start(), line.end()):
+            own.append(Statement(line.start(), line.end(), vote_of_line))
+    if _ends_with_choices(votes):
+        return sorted({given for given in votes if given})
     last = votes[-1] if votes else None
-    # The last vote follows another right away, or completes all four.
-    run = set(takewhile(lambda v: v is not None, reversed(votes)))
-    ends_a_list = len(run) > 1 or (alone == set(VOTES) and votes.count(last) == 1)
-    if ends_a_list:
-        return sorted(alone)
-    own = [
-        Statement(m.start(), m.end(), v)
-        for m, v in lines
-        if v and not is_of_others(text, m.start(), m.end())
-    ]
     if last is not None and own and own[-1].value == last:
         # Both votes before it are headings of what is said of either answer.
-        headed = len({s.value for s in own[:-1]}) > 1
+        headed = len({line.value for line in own[:-1]}) > 1
         return [last] if headed else agree_on(text, own)
-    return sorted({s.value for s in own if not _is_heading(text, s)})
+    return sorted({line.value for line in own if not _is_heading(text, line)})
+
+
+def _ends_with_choices(votes: Sequence[str | None]) -> bool:
+    """Return whether the last of the lines' votes only ends a list of the choices.
+
+    It does where it follows another vote right away, or is the first of its kind and
+    completes all four.
+    """
+    adjacent = set(takewhile(lambda vote: vote is not None, reversed(votes)))
+    complete = set(votes) - {None} == set(VOTES) and votes.count(votes[-1]) == 1
+    return len(adjacent) > 1 or complete
 
 
 def _is_heading(text: str, line: Statement) -> bool:
@@ -281,20 +312,27 @@ def marks(reply: str) -> FactualityScores | Unscored:
     The number is in the line of its name; sums, ranges and decimal commas are unread. The
     last counts, but of several numbers only if it corrects those before.
     """
-    texts = own_texts(reply)
-    text = next((t for t in texts if _STATED.search(t)), texts[0])
-    found = [m for m in _STATED.finditer(text) if not _is_doubted_before(text, m.start())]
-    stated = {m[1].upper(): m[2] for m in found}
-    if missing := [x for x in "AB" if x not in stated]:
+    text = _first_text(reply, _STATED.search)
+    found: dict[str, list[re.Match[str]]] = {"A": [], "B": []}
+    for match in _STATED.finditer(text):
+        if not _is_doubted_before(text, match.start()):
+            found[match[1].upper()].append(match)
+    missing = [letter for letter, own in found.items() if not own]
+    if missing:
         return Unscored(f"no visual factuality score of response {' and '.join(missing)}")
-    matches = {letter: _MARK.match(text.strip()) for letter, text in stated.items()}
-    values = {letter: float(m[1]) for letter, m in matches.items() if m}
-    if len(values) < 2 or not all(0 <= v <= 10 for v in values.values()):
-        quoted = ", ".join(f"{x} {stated[x].strip()[:40]!r}" for x in sorted(stated))
-        return Unscored(f"visual factuality scores are not out of 10: {quoted}")
-    for letter in "AB":
-        own = [_mark(m) for m in found if m[1].upper() == letter]
-        several = agree_on(text, [mark for mark in own if mark is not None])
+    values = {}
+    quoted = []
+    for letter, own in found.items():
+        last = own[-1][2].strip()
+        quoted.append(f"{letter} {last[:40]!r}")
+        if mark := _MARK.match(last):
+            values[letter] = float(mark[1])
+    if len(values) < 2 or not all(0 <= value <= 10 for value in values.values()):
+        told = ", ".join(quoted)
+        return Unscored(f"visual factuality scores are not out of 10: {told}")
+    for letter, own in found.items():
+        read = [statement for match in own if (statement := _mark(match)) is not None]
+        several = agree_on(text, read)
         if len(several) > 1:
             told = " and ".join(several)
             return Unscored(
@@ -332,7 +370,7 @@ def official_marks(reply: str) -> FactualityScores | Unscored | NotApplicable:
             value = _number(bare.split(head)[1]) if bare.startswith(head) else None
             if value is not None:
                 values[letter] = value
-    if len(values) == 2 and all(0 <= v <= 10 for v in values.values()):
+    if len(values) == 2 and all(0 <= value <= 10 for value in values.values()):
         return FactualityScores(values["A"], values["B"])
     return Unscored("no two lines `Response X Visual Factuality Score: n/10` in range")
 
@@ -356,20 +394,19 @@ def better(reply: str) -> Verdict | Unscored:
     The rest of the reply need not be JSON: judges forget to escape quotes in their
     reasoning.
     """
-    texts = own_texts(reply)
-    text = next((t for t in texts if _BETTER.search(t)), texts[0])
-    found = [
-        Statement(m.start(), m.end(), _choice(m[1]))
-        for m in _BETTER.finditer(text)
-        if not _is_told(text, m.start())
-    ]
-    mentioned = sorted({_choice(m[1]) for m in _BETTER.finditer(reply)})
+    text = _first_text(reply, _BETTER.search)
+    found = []
+    for match in _BETTER.finditer(text):
+        if not _is_told(text, match.start()):
+            found.append(Statement(match.start(), match.end(), _choice(match[1])))
+    mentioned = {_choice(match[1]) for match in _BETTER.finditer(reply)}
     wanted = '"better_response": "A" or "B"'
-    return _own_verdict(agree_on(text, found), mentioned, CHOICES, wanted)
+    return _own_verdict(agree_on(text, found), sorted(mentioned), CHOICES, wanted)
 
 
 def _is_told(text: str, start: int) -> bool:
     """Return whether the words before an object say that it is quoted or supposed."""
+    # Back to the brace that opens the object around `start`; a reply may lack it.
     depth = 1
     opened = start
     while depth and opened:
@@ -420,19 +457,23 @@ def better_image(reply: str) -> Verdict | Unscored:
     """
     tagged = set[str]()
     for text in own_texts(reply):
-        tagged.update(m[1] for m in _TAGGED_IMAGE.finditer(text))
+        tagged.update(map(_better_of, _TAGGED_IMAGE.finditer(text)))
     if tagged:
-        return _only([f"Image {n} is better" for n in sorted(tagged)], IMAGES, "")
+        return _only(sorted(tagged), IMAGES, "")
     reply = plain_marks(reply)
-    texts = own_texts(reply)
-    chosen = next((t for t in texts if _BETTER_IMAGE.search(t)), texts[0])
-    found = [
-        Statement(m.start(), m.end(), f"Image {m[1]} is better")
-        for m in _BETTER_IMAGE.finditer(chosen)
-        if is_verdict(chosen, m.start(), m.end())
-    ]
-    mentioned = sorted({f"Image {m[1]} is better" for m in _BETTER_IMAGE.finditer(reply)})
-    return _own_verdict(agree_on(chosen, found), mentioned, IMAGES, " or ".join(IMAGES))
+    text = _first_text(reply, _BETTER_IMAGE.search)
+    found = []
+    for match in _BETTER_IMAGE.finditer(text):
+        if is_verdict(text, match.start(), match.end()):
+            found.append(Statement(match.start(), match.end(), _better_of(match)))
+    mentioned = {*map(_better_of, _BETTER_IMAGE.finditer(reply))}
+    wanted = " or ".join(IMAGES)
+    return _own_verdict(agree_on(text, found), sorted(mentioned), IMAGES, wanted)
+
+
+def _better_of(match: re.Match[str]) -> str:
+    """Return the verdict that a match of `_BETTER_IMAGE` is, as a key of `IMAGES`."""
+    return f"Image {match[1]} is better"
 
 
 def official_better_image(reply: str) -> Verdict | Unscored:
@@ -518,11 +559,16 @@ def lean(reply: str) -> Verdict | Unscored:
     several the last counts if it corrects the others, or sums them up.
     """
     reply = plain_marks(reply)
-    plain = [re.sub(r"[*`]|(?<!\w)_|_(?!\w)", "", t) for t in (reply, *own_texts(reply))]
-    mentioned = sorted({_word_of(match) for match in _LEAN.finditer(plain[0])})
-    own = _first_of(_leanings(_value_of(text)) for text in plain[1:])
+    mentioned = {*map(_word_of, _LEAN.finditer(_without_markup(reply)))}
+    texts = map(_without_markup, own_texts(reply))
+    own = _first_of(_leanings(_value_of(text)) for text in texts)
     wanted = "A is better, or one of the other forms"
-    return _own_verdict(own, mentioned, LEANS, wanted)
+    return _own_verdict(own, sorted(mentioned), LEANS, wanted)
+
+
+def _without_markup(text: str) -> str:
+    # An underscore inside a word, as in a key of JSON, is no markup.
+    return re.sub(r"[*`]|(?<!\w)_|_(?!\w)", "", text)
 
 
 def _word_of(match: re.Match[str]) -> str:
@@ -542,40 +588,56 @@ _KEYS = re.compile(
 def _value_of(text: str) -> str:
     """Return the verdict in the one object that a text states; any other as it is."""
     told = [each for each in replies.find_objects(text)[0] if each.told]
-    content = told[0].content if len(told) == 1 else {}
-    values = [v for key, v in content.items() if _KEYS.fullmatch(key)]
+    if len(told) != 1:
+        return text
+    values = [value for key, value in told[0].content.items() if _KEYS.fullmatch(key)]
     return values[0] if len(values) == 1 and isinstance(values[0], str) else text
 
 
 def _leanings(text: str) -> list[str]:
     """Return the different verdicts of a text on both answers as a whole."""
+    # As many line ends as characters, so that what is left keeps its place.
     text = _NO_TIE.sub(lambda match: "\n" * len(match[0]), text)
+    seen = _find_leanings(text)
+    found = [leaning for leaning in seen if is_verdict(text, leaning.start, leaning.end)]
+    last = max(found, key=lambda leaning: leaning.start, default=None)
+    if last is None:
+        return []
+    # Doubtful as it is, what comes after a correction shows that the first is not meant.
+    for later in seen:
+        if later.start <= last.start:
+            continue
+        if agree_on(text, (last, later)) == [later.value] != [last.value]:
+            return [last.value, later.value]
+    finals = {leaning.value for leaning in found if is_final(text, leaning.end)}
+    return [last.value] if finals == {last.value} else agree_on(text, found)
+
+
+def _find_leanings(text: str) -> list[Statement]:
+    """Return what looks like a verdict; of two that overlap, that of the first pattern."""
     seen: list[Statement] = []
-    found: list[Statement] = []
+    # A tie that leans goes first, since its words hold a tie and a winner as well.
     for pattern in (_TIED, _EVEN, _LETTER, _WON, _CHOSEN):
         for match in pattern.finditer(text):
-            groups = match.groupdict()
-            name = next(n for n in ("side", "than", "cjk", "even") if groups.get(n))
+            name = _winner_group(match)
             side = "" if name == "even" else match[name].upper()
             word = f"Tie({side})" if pattern is _TIED else side or "Tie"
             whole = pattern in (_TIED, _CHOSEN)
             start = match.start() if whole else match.start(name)
-            stated = Statement(start, match.end(), word)
-            if any(s.start < stated.end and match.start(name) < s.end for s in seen):
-                continue
-            seen.append(stated)
-            if is_verdict(text, start, match.end()):
-                found.append(stated)
-    words = agree_on(text, found)
-    finals = {s.value for s in found if is_final(text, s.end)}
-    last = max(found, key=lambda s: s.start, default=None)
-    if last is None:
-        return []
-    # Doubtful as it is, what comes after a correction shows that the first is not meant.
-    for later in (s for s in seen if s.start > last.start):
-        if agree_on(text, (last, later)) == [later.value] != [last.value]:
-            return [last.value, later.value]
-    return [last.value] if finals == {last.value} else words
+            leaning = Statement(start, match.end(), word)
+            overlaps = False
+            for former in seen:
+                if former.start < leaning.end and match.start(name) < former.end:
+                    overlaps = True
+            if not overlaps:
+                seen.append(leaning)
+    return seen
+
+
+def _winner_group(match: re.Match[str]) -> str:
+    """Return the name of the group that holds the winner, or the word for a tie."""
+    groups = match.groupdict()
+    return next(name for name in ("side", "than", "cjk", "even") if groups.get(name))
 
 
 _NO_TIE = re.compile(
@@ -594,8 +656,8 @@ def official_lean(reply: str) -> Verdict | Unscored:
         word = reply[0]
     elif reply[:3].lower() == "tie":
         word = f"{reply[:5]})"
-    elif letter := next((c for c in reply if c in "AB"), ""):
-        word = f"Tie({letter})"
+    elif letter := re.search("[AB]", reply):
+        word = f"Tie({letter[0]})"
     else:
         return Unscored("the released program draws a winner, or ends at an empty reply")
     return Verdict(word, LEANS.get(word, 0))
