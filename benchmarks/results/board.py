@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from plait.benchmarks.protocols.differences import PinnedRunFacts
 from plait.benchmarks.results.costs import Amounts, DocumentCost
@@ -170,11 +171,12 @@ class Names(NamedTuple):
 
     def recode(self, names: Sequence[str]) -> Codes:
         """Return by row the position of its name in `names`; -1 for others and for none."""
-        place = {name: i for i, name in enumerate(names)}
-        places = [place.get(name, -1) for name in self.names]
+        wanted = pa.array(names, pa.string())
+        found = pc.index_in(pa.array(self.names, pa.string()), wanted)
         # The code of a row without a name is -1, and picks this last one.
-        places.append(-1)
-        return np.array(places, np.int32)[self.codes]
+        places = np.full(len(self.names) + 1, -1, np.int32)
+        places[:-1] = found.fill_null(-1).to_numpy()
+        return places[self.codes]
 
 
 Reading = Callable[[Collection[str]], Iterable[Evaluation]]

@@ -25,7 +25,7 @@ from plait.benchmarks.results.board import (
 )
 from plait.benchmarks.results.costs import Amounts, DocumentCost, RecordCost
 from plait.benchmarks.results.files.about import figures_of, read_measured
-from plait.benchmarks.results.files.key_index import Indices, KeyIndex
+from plait.benchmarks.results.files.key_index import Indices, KeyIndex, numbers_of
 from plait.benchmarks.results.files.schema import TABLES
 from plait.benchmarks.results.files.tables import ResultTables
 from plait.benchmarks.results.pairings.matrix import composition_of, matrices_of
@@ -99,7 +99,6 @@ def _pinned_facts(results: ResultTables) -> PinnedRunFacts | None:
 
 _KEYS = "jobs.list.element.key"
 """Of the jobs, their keys alone."""
-_ROWS_AT_ONCE = 1 << 17
 _OF_ANSWERS = (*_ABOUT, "outcome", "reason", "fault", "images", "discarded", "thought")
 _OF_SCORES = (*_ABOUT, "scorer", "outcome", "value", "reason", "fault")
 
@@ -132,10 +131,8 @@ def _keys_of_jobs(results: ResultTables, name: str) -> Iterator[pa.ListArray]:
     They are longer than all else in the table, and nothing but the index needs them.
     """
     kind = pa.list_(pa.struct([("key", pa.string())]))
-    for entry in results.tables.get(name, ()):
-        with results.open_file(entry, []) as file:
-            for batch in file.iter_batches(_ROWS_AT_ONCE, columns=[_KEYS]):
-                yield batch.column(0).cast(kind)
+    for batch in results.batches(name, [_KEYS]):
+        yield batch.column(0).cast(kind)
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,15 +160,8 @@ class Spending:
     @classmethod
     def of(cls, results: ResultTables, answers: pa.Table, scores: pa.Table) -> Spending:
         """Return what the rows of both tables took."""
-        records = results.table("records", ["key", *_AMOUNTS])
-        amounts = {}
-        for name in _AMOUNTS:
-            amounts[name] = pc.fill_null(records.column(name), np.nan).to_numpy()
-        n = len(records)
-        keys = KeyIndex.of(records.column("key"))
-        # A run of millions of records would not fit otherwise: its keys as texts take most
-        # of the table, and the index most of what is left.
-        del records
+        keys, amounts = _read_amounts(results)
+        n = len(amounts[CUT])
         made = _records_of(_keys_of_jobs(results, "answers"), keys)
         judged = _records_of(_keys_of_jobs(results, "scores"), keys)
         del keys
@@ -189,6 +179,26 @@ class Spending:
         return cls(amounts, made, judged, totals, Counter(cut))
 
 
+def _read_amounts(results: ResultTables) -> tuple[KeyIndex, dict[str, Floats]]:
+    """Return the keys of all records, and by measure what each took, NaN where unknown.
+
+    They are read some at a time: as texts, the keys of millions of records would take most
+    of a machine's memory.
+    """
+    n = sum(entry["rows"] for entry in results.tables.get("records", ()))
+    numbers = np.empty((n, 2), np.uint64)
+    amounts = {name: np.empty(n) for name in _AMOUNTS}
+    first = 0
+    for batch in results.batches("records", ["key", *_AMOUNTS]):
+        here = slice(first, first + len(batch))
+        numbers[here] = numbers_of(pa.chunked_array([batch.column("key")]))
+        for name, values in amounts.items():
+            known = batch.column(name).cast(pa.float64())
+            values[here] = pc.fill_null(known, np.nan).to_numpy()
+        first += len(batch)
+    return KeyIndex(numbers), amounts
+
+
 def _mask_of(places: Indices, n: int) -> Mask:
     """Return which of n rows are among `places`."""
     mask = np.zeros(n, np.bool_)
@@ -203,18 +213,16 @@ def _records_of(jobs_of_rows: Iterable[pa.ListArray], keys: KeyIndex) -> Asked:
     first = 0
     for jobs in jobs_of_rows:
         counts = pc.fill_null(pc.list_value_length(jobs), 0).to_numpy()
-        row = np.repeat(np.arange(first, first + len(jobs)), counts)
+        row = np.repeat(np.arange(len(jobs)), counts)
         found = keys.places(pa.chunked_array([pc.struct_field(jobs.flatten(), "key")]))
-        rows.append(row[found >= 0])
-        records.append(found[found >= 0])
+        is_there = found >= 0
+        # Both numbers in one sort by row, then by record. A record counts once in a row.
+        pairs = np.sort(row[is_there] * keys.size + found[is_there])
+        pairs = pairs[np.diff(pairs, prepend=-1) != 0]
+        rows.append(first + pairs // keys.size)
+        records.append(pairs % keys.size)
         first += len(jobs)
-    # A record counts once in a row: sorted by row, then by record, equal pairs are
-    # neighbours. (`lexsort` takes the last of its keys first.)
-    pairs = np.stack([np.concatenate(rows), np.concatenate(records)])
-    row, record = pairs[:, np.lexsort(pairs[::-1])]
-    is_new = np.ones(len(row), np.bool_)
-    is_new[1:] = (np.diff(row) != 0) | (np.diff(record) != 0)
-    return Asked(row[is_new], record[is_new])
+    return Asked(np.concatenate(rows), np.concatenate(records))
 
 
 def _totals_by(

@@ -37,6 +37,7 @@ from plait.generators.system import DescribedSystem
 from plait.scorers.statistics.multiple import CORRECTIONS, Correction
 
 Row = Mapping[str, Any]
+_ROWS_AT_ONCE = 1 << 17
 
 
 class ResultsError(UsageError):
@@ -204,6 +205,12 @@ class ResultTables:
             mask &= pc.is_in(column, pa.array([*values], column.type)).to_numpy()
         return pa.array(np.flatnonzero(mask))
 
+    def batches(self, name: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield some columns of a table, so many rows at a time that memory stays small."""
+        for entry in self.tables.get(name, ()):
+            with self.open_file(entry) as file:
+                yield from file.iter_batches(_ROWS_AT_ONCE, columns=[*columns])
+
     def groups(self, name: str) -> Iterator[pa.Table]:
         """Yield the row groups of a table, one in memory at a time."""
         for entry in self.tables.get(name, ()):
@@ -254,10 +261,12 @@ class ResultTables:
         """Category and field of the queries by key, in the order of the task set."""
         heads: dict[str, tuple[str, str]] = {}
         groups: dict[tuple[str, str], tuple[str, str]] = {}
-        for row in self.rows("queries", ["query", "category", "field"]):
-            group = (row["category"], row["field"])
-            # Few are different: a pair of each is kept, and not one for each query.
-            heads[row["query"]] = groups.setdefault(group, group)
+        for batch in self.batches("queries", ["query", "category", "field"]):
+            keys, categories, fields_ = map(pa.Array.to_pylist, batch.columns)
+            for key, category, field_ in zip(keys, categories, fields_, strict=True):
+                group = (category, field_)
+                # Few are different: a pair of each is kept, and not one for each query.
+                heads[key] = groups.setdefault(group, group)
         return heads
 
 
