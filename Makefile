@@ -55,10 +55,11 @@ check: $(VENV)/.installed-dev  ## linter, formatter, type checker
 docs: $(VENV)/.installed-dev  ## the site of docs/, into build/site; a link that leads nowhere fails
 	$(BIN)/zensical build --strict
 
-soak: $(VENV)/.installed-dev  ## faults by seed: on a virtual clock, kills of processes (1,000), two machines (as root)
+soak: $(VENV)/.installed-dev  ## faults by seed: on a virtual clock, kills of processes (1,000), two machines (as root); all cases
 	$(BIN)/python tests/helpers/histories.py --seeds 10000
 	$(BIN)/python tests/helpers/faults.py --seeds 340
 	$(BIN)/python tests/helpers/faults.py --machines --seeds 200
+	$(PYTEST) 3 --all-cases -m sampled
 
 bench: $(VENV)/.installed  ## measure stages and plait itself on this CPU, in under 15 minutes
 	$(BIN)/python -m plait.benchmarks.speed.scripts.series cpu

@@ -20,6 +20,7 @@ from tiers import (
     lane_of,
     left_behind,
     refuse_heavy_imports,
+    sample,
     tier_of,
     tiers_in,
 )
@@ -49,6 +50,8 @@ hypothesis.settings.load_profile("plait")
 def pytest_addoption(parser: pytest.Parser) -> None:
     said = "only tests of this tier (helpers/tiers.py); may be repeated"
     parser.addoption("--tier", action="append", choices=TIERS, help=said)
+    said = "all cases of tests that are marked `sampled`"
+    parser.addoption("--all-cases", action="store_true", help=said)
 
 
 def _wanted_tiers(config: pytest.Config) -> set[str]:
@@ -57,6 +60,8 @@ def _wanted_tiers(config: pytest.Config) -> set[str]:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Files without a test of the tier are not imported: some bring torch."""
+    if _wanted_tiers(config) == {*TIERS}:
+        return None
     if collection_path.suffix != ".py" or not collection_path.name.startswith("test_"):
         return None
     return None if tiers_in(collection_path) & _wanted_tiers(config) else True
@@ -84,6 +89,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     wanted = _wanted_tiers(config)
     chosen: list[pytest.Item] = []
     others: list[pytest.Item] = []
+    if not config.getoption("--all-cases"):
+        items[:], others = sample(items)
     for item in items:
         for fixture, mark in FIXTURES.items():
             if fixture in getattr(item, "fixturenames", ()):

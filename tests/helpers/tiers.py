@@ -20,6 +20,7 @@ import sys
 import types
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,8 @@ import psutil
 import pytest
 
 TIERS = ("unit", "contract", "models", "system")
+SAMPLED = "sampled"
+"""Mark of a test with many cases of one kind: every n-th is run, all of them by `make soak`."""
 LANES = {"machines": 1, "ray": 2, "browser": 2, "processes": 2}
 """By the mark of a test that waits, its lane."""
 SYSTEM = (*LANES, "slow")
@@ -49,6 +52,21 @@ def tier_of(marks: Iterable[str]) -> str:
 def lane_of(marks: Iterable[str]) -> int | None:
     """Return the lane of a test that waits; None for one that computes."""
     return min((LANES[mark] for mark in marks if mark in LANES), default=None)
+
+
+def sample(items: Iterable[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """Return the tests without the cases that only `make soak` runs, and those."""
+    numbers: dict[Any, count[int]] = {}
+    kept: list[pytest.Item] = []
+    others: list[pytest.Item] = []
+    for item in items:
+        mark = item.get_closest_marker(SAMPLED)
+        if mark is None:
+            kept.append(item)
+            continue
+        number = next(numbers.setdefault(item.function, count()))
+        (kept if number % mark.args[0] == 0 else others).append(item)
+    return kept, others
 
 
 @cache

@@ -109,7 +109,7 @@ def test_known_variances_are_found_on_average(kept: float) -> None:
     terms = {name: TERMS[name] for name in KNOWN if name != RESIDUAL}
     sums = dict.fromkeys(KNOWN, 0.0)
     squares = dict.fromkeys(KNOWN, 0.0)
-    samples = 400
+    samples = 100
     for _ in range(samples):
         there = rng.random(len(whole["system"])) < kept
         factors = {name: column[there] for name, column in whole.items()}
@@ -132,7 +132,7 @@ def test_the_interval_with_the_judge_holds_the_mean_of_all_judges(own: int) -> N
     factors = design(1, 40, 5)
     alone = 0
     held = 0
-    samples = 400
+    samples = 200
     for _ in range(samples):
         judges = rng.normal(0, 2, 6)
         queries = rng.normal(0, 4, 200)

@@ -107,6 +107,7 @@ def coverage(
     return (float(np.mean(held)) if held else float("nan")), len(held)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("population", POPULATIONS)
 def test_a_shown_interval_holds_the_true_mean(population, sizes):
@@ -127,6 +128,7 @@ CASES += [
 ]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("population", "sizes"), CASES, ids=str)
 def test_an_interval_on_a_scale_holds_the_true_mean(population, sizes):
     held, shown = coverage(BOUNDED[population], sizes, population, UNIT)
@@ -136,6 +138,7 @@ def test_an_interval_on_a_scale_holds_the_true_mean(population, sizes):
         assert NOMINAL - TOLERANCE <= held <= NOMINAL + most
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("n", [8, 12, 50, 300])
 @pytest.mark.parametrize("population", PAIRED)
 def test_an_interval_of_differences_holds_the_true_one(population, n):
