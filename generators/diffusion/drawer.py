@@ -23,6 +23,7 @@ from plait.generators.diffusion.loading import load_published, quiet
 from plait.generators.diffusion.placing import (
     compile_denoiser,
     denoiser_of,
+    keep_timesteps_on_host,
     place,
     use_attention,
 )
@@ -69,6 +70,7 @@ def load_pipeline(
         if isinstance(settings, FurtherFilesSettings):
             add_adapters(pipeline, settings.loras, settings.fuse_loras)
         _set_scheduler(pipeline, settings.scheduler)
+        keep_timesteps_on_host(pipeline)
         # Whether SDXL marks its images would depend on another package being installed.
         pipeline.watermark = None
         pipeline.set_progress_bar_config(disable=True)
