@@ -22,6 +22,8 @@ _TRUE_CFG = "true_cfg_scale"
 _GUIDING = ("guidance_scale", _TRUE_CFG, "distilled_guidance_scale")
 _EMBEDDED = {"FluxPipeline", "Flux2Pipeline", "HunyuanImagePipeline"}
 """Classes of which guidance is an input of the transformer."""
+_GUIDED_ABOVE = {"ZImagePipeline": 0.0}
+"""Guidance above which a class evaluates a negative prompt too, where that is not 1."""
 _UNNAMED = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 
 
@@ -36,6 +38,8 @@ class Call:
     """Given once for each image."""
     notes: dict[str, Any]
     """What the settings do not say, for readers of the record."""
+    is_guided: bool
+    """Whether each step is computed for a negative prompt too, if only for "" or zeros."""
 
     def __init__(self, pipeline: Any, settings: DiffusionSettings) -> None:
         named = inspect.signature(pipeline.__call__).parameters
@@ -62,6 +66,7 @@ class Call:
             )
         self.arguments = self._with_defaults({**given, **own})
         self.negative_prompt, self.notes = self._negative_prompt()
+        self.is_guided = self._is_guided()
 
     def _check_own(self) -> None:
         own = self._settings.arguments
@@ -114,9 +119,24 @@ class Call:
             defaults["intermediate_timesteps"] = None
         return {k: v for k, v in defaults.items() if k in self._defaults} | dict(given)
 
+    @property
+    def _guided_by(self) -> str | None:
+        """Argument that scales what a negative prompt leads away from."""
+        return next((n for n in (_TRUE_CFG, _GUIDING[0]) if n in self._defaults), None)
+
+    def _is_guided(self) -> bool:
+        needed = self._guided_by
+        if needed is None or "negative_prompt_embeds" not in self._defaults:
+            return False
+        if needed == _TRUE_CFG and self.negative_prompt is None:
+            return False
+        scale = self.arguments.get(needed, self._defaults[needed]) or 0
+        ignored = _embeds_guidance(self._pipeline) or _is_distilled(self._pipeline)
+        return scale > _GUIDED_ABOVE.get(self._kind, 1.0) and not ignored
+
     def _negative_prompt(self) -> tuple[str | None, dict[str, Any]]:
         negative = self._settings.negative_prompt
-        needed = next((n for n in (_TRUE_CFG, _GUIDING[0]) if n in self._defaults), None)
+        needed = self._guided_by
         if needed is None:
             return negative, {}
         scale = self.arguments.get(needed, self._defaults[needed])
@@ -139,13 +159,18 @@ class Call:
 
 
 def _what_is_ignored(pipeline: Any) -> str | None:
-    names = {kind.__name__ for kind in type(pipeline).__mro__}
-    if "Flux2KleinPipeline" in names and pipeline.config.get("is_distilled"):
+    if _is_distilled(pipeline):
         return "its checkpoint is distilled to few steps and ignores it"
+    names = {kind.__name__ for kind in type(pipeline).__mro__}
     read = not names & _EMBEDDED or pipeline.transformer.config.get("guidance_embeds", True)
     return (
         None if read else "its transformer has no input for it (guidance_embeds is false)"
     )
+
+
+def _is_distilled(pipeline: Any) -> bool:
+    names = {kind.__name__ for kind in type(pipeline).__mro__}
+    return "Flux2KleinPipeline" in names and bool(pipeline.config.get("is_distilled"))
 
 
 def _settable(name: str) -> bool:

@@ -16,12 +16,14 @@ import torch
 from plait.generators.base import Failure, Fault, Outcome, Result, Weights
 from plait.generators.diffusion.builds import build_pipeline
 from plait.generators.diffusion.calls import Call, draws_in_batches
+from plait.generators.diffusion.encodings import encoder_of
 from plait.generators.diffusion.files import add_adapters
 from plait.generators.diffusion.levers import StepCounter, speed_up
 from plait.generators.diffusion.loading import load_published, quiet
 from plait.generators.diffusion.placing import (
     compile_denoiser,
     denoiser_of,
+    keep_timesteps_on_host,
     place,
     use_attention,
 )
@@ -68,6 +70,7 @@ def load_pipeline(
         if isinstance(settings, FurtherFilesSettings):
             add_adapters(pipeline, settings.loras, settings.fuse_loras)
         _set_scheduler(pipeline, settings.scheduler)
+        keep_timesteps_on_host(pipeline)
         # Whether SDXL marks its images would depend on another package being installed.
         pipeline.watermark = None
         pipeline.set_progress_bar_config(disable=True)
@@ -170,6 +173,8 @@ class Drawer:
         self.notes = {**self._taken, **call.notes}
         """Noted with every image."""
         self.input_size = call.input_size
+        self.encoder = encoder_of(pipeline, call, self.settings)
+        """Encodes prompts ahead of a call; None where each call encodes its own."""
         # First Block Cache decides for the whole batch by the mean change in it.
         one_decision = getattr(self.settings, "speed", None) == "first-block-cache"
         self.alone = one_decision or not draws_in_batches(self.pipeline)
@@ -230,12 +235,12 @@ class Drawer:
         padding = size - len(seeds)
         padded = [*seeds, *[seeds[0]] * padding]
         each = self._conditions(conditions, padded, padding)
-        if alone:
-            each = {k: v[0] if isinstance(v, list) else v for k, v in each.items()}
-        arguments = {**each, **self.arguments}
         try:
             with quiet(), _seed_torch(seeds[0]):
-                output = self.pipeline(**arguments)
+                encoded = {} if self.encoder is None else self.encoder.conditions(each)
+                if alone:
+                    each = {k: v[0] if isinstance(v, list) else v for k, v in each.items()}
+                output = self.pipeline(**{**each, **encoded, **self.arguments})
         except torch.OutOfMemoryError:
             self.batch = max(1, self.batch // 2)
             raise

@@ -8,6 +8,7 @@ models/modeling_utils.py). So only kernels that a model can switch to are accept
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -72,6 +73,26 @@ def denoiser_of(pipeline: Any) -> Any:
         f"{type(pipeline).__name__} has neither a transformer nor a unet to compile or to "
         "choose the attention of; set attention to 'own'"
     )
+
+
+def keep_timesteps_on_host(pipeline: Any) -> None:
+    """Let a UNet's scheduler hold its timesteps on the host, where it looks them up.
+
+    With PNDM and DDIM each step would read several numbers from the GPU, and the host
+    wait for all kernels before it launches the next. UNets move a timestep to their
+    device themselves, transformers do not.
+    """
+    if pipeline.components.get("unet") is None:
+        return
+    scheduler = pipeline.scheduler
+    inner = scheduler.set_timesteps
+
+    # Pipelines look for `timesteps` and `sigmas` among its parameters.
+    @functools.wraps(inner)
+    def set_timesteps(*given: Any, device: Any = None, **named: Any) -> None:
+        inner(*given, **named)
+
+    scheduler.set_timesteps = set_timesteps
 
 
 def compile_denoiser(denoiser: Any) -> None:

@@ -104,14 +104,14 @@ class Spy:
 
     def __call__(self, **given: Any) -> Any:
         self.calls.append(given)
-        if len(given["prompt"]) > self.memory:
+        if len(given["generator"]) > self.memory:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return self.pipeline(**given)
 
     @property
     def sizes(self) -> list[int]:
-        """How many prompts each call had."""
-        return [len(call["prompt"]) for call in self.calls]
+        """How many images each call was for."""
+        return [len(call["generator"]) for call in self.calls]
 
 
 def edit(path: Path, change: Callable[[dict[str, torch.Tensor]], Any]) -> None:

@@ -30,6 +30,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 _aten = torch.ops.aten
 _MOVES = {_aten._to_copy.default, _aten.copy_.default}
+_READS = {_aten._local_scalar_dense.default, _aten.nonzero.default, _aten.equal.default}
 _INDEXING = {
     _aten.index.Tensor,
     _aten.index_put.default,
@@ -47,9 +48,11 @@ class SeveralDevices(RuntimeError):
 
 @dataclass
 class Traffic:
-    """What moved between GPUs."""
+    """What moved between GPUs, and to the host."""
 
     between_gpus: int = 0
+    read_by_host: int = 0
+    """Numbers and tensors for which the host would wait until a GPU has computed them."""
 
 
 class GpuTensor(torch.Tensor):
@@ -121,6 +124,9 @@ class _Gpus(TorchDispatchMode):
         device = _device_of_result(func, given, kwargs)
         moved = func in _MOVES and device.type == given[-1].device.type == "cuda"
         self.traffic.between_gpus += moved and device != given[-1].device
+        on_gpu = any(tensor.device.type == "cuda" for tensor in given)
+        read = func in _READS or (func in _MOVES and device.type == "cpu")
+        self.traffic.read_by_host += on_gpu and read
         if kwargs.get("device") is not None and device.type == "cuda":
             kwargs = {**kwargs, "device": "cpu", "pin_memory": None}
         numbers = self._numbers_of(func, device, kwargs)

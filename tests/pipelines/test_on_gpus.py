@@ -23,6 +23,7 @@ from plait.benchmarks.tasks.task_set import load
 from plait.cluster.loading import load_stage
 from plait.cluster.walks import drive, together
 from plait.generators.base import Result
+from plait.generators.diffusion.placing import denoiser_of
 from plait.generators.document import Document, Image, ImageRequest, Query
 from plait.generators.images import decode
 from plait.generators.system import Repetition
@@ -105,15 +106,32 @@ def test_a_published_native_model_loads_onto_a_gpu(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "gpus"),
-    [("openjourney", 1), ("sd3", 2), ("qwen-image", 1), ("flux2-klein", 1), ("sana", 1)],
+    ("name", "gpus", "waits"),
+    [
+        ("openjourney", 1, 0),
+        # Once a call, some schedulers look for the first step.
+        ("sd3", 2, 2),
+        ("qwen-image", 1, 0),
+        ("flux2-klein", 1, 0),
+        ("sana", 1, 2),
+    ],
 )
-def test_a_gpu_draws_what_the_cpu_draws(name: str, gpus: int) -> None:
-    """By each kind of text encoder, and with modules that two GPUs share."""
+def test_a_gpu_draws_what_the_cpu_draws(name: str, gpus: int, waits: int) -> None:
+    """By each kind of text encoder, and with modules that two GPUs share.
+
+    Between steps, the host does not wait for what the GPU computes.
+    """
     spec = t2i_spec(name, Models(weights="tiny"))
     expected = load_stage(spec)(REQUESTS)
-    with fake_gpus(gpus):
-        made = load_stage(spec)(REQUESTS)
+    read: list[int] = []
+    with fake_gpus(gpus) as traffic:
+        drawing = load_stage(spec)
+        denoiser_of(drawing.drawer.pipeline).register_forward_pre_hook(
+            lambda *_: read.append(traffic.read_by_host)
+        )
+        made = drawing(REQUESTS)
+    assert len(read) > 1
+    assert read[-1] - read[0] == waits
     for here, there in zip(expected, made, strict=True):
         pair = (Pillow.fromarray(outcome.value.pixels) for outcome in (here, there))
         assert furthest(*pair) <= 1

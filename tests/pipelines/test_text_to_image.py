@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from diffusion_helpers import (
+    CPU,
     INPUT_PIXELS,
     REQUESTS,
     Spy,
@@ -135,7 +136,7 @@ def test_images_are_given_in_batches_only_where_each_prompt_has_its_own(monkeypa
         drawing(EDITS[:3])
         calls[name] = spy.calls
     klein, pix2pix = calls["flux2-klein"], calls["instruct-pix2pix"]
-    assert [call["prompt"] for call in klein] == [r.prompt for r in EDITS[:3]]
+    assert [call["prompt_embeds"].shape[0] for call in klein] == [1, 1, 1]
     assert [len(call["image"]) for call in klein] == [1, 1, 1]
     assert [(len(c["prompt"]), len(c["image"])) for c in pix2pix] == [(3, 3)]
 
@@ -339,8 +340,13 @@ def test_prefix_and_negative_prompt_reach_the_whole_batch():
     drawing = stage("openjourney", prompt_prefix="mdj ", negative_prompt="fog")
     drawing.drawer.pipeline = spy = Spy(drawing.drawer.pipeline)
     outcomes = drawing(REQUESTS[:2])
-    assert spy.calls[0]["negative_prompt"] == ["fog", "fog"]
-    assert spy.calls[0]["prompt"] == [f"mdj {r.prompt}" for r in REQUESTS[:2]]
+    (call,) = spy.calls
+    told, _ = spy.pipeline.encode_prompt(
+        [f"mdj {r.prompt}" for r in REQUESTS[:2]], CPU, 1, False
+    )
+    led_away, _ = spy.pipeline.encode_prompt(["fog", "fog"], CPU, 1, False)
+    torch.testing.assert_close(call["prompt_embeds"], told)
+    torch.testing.assert_close(call["negative_prompt_embeds"], led_away)
     assert outcomes[0].notes["prompt"] == f"mdj {REQUESTS[0].prompt}"
     assert furthest(pixels(outcomes), plain) > 1
 

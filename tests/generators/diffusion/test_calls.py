@@ -6,6 +6,7 @@ from typing import Any
 
 import diffusers
 import pytest
+import torch
 from diffusion_helpers import (
     REQUESTS,
     Spy,
@@ -67,7 +68,8 @@ def test_blank_negative_prompt_stands_in_the_record():
     drawing = stage("qwen-image", negative_prompt=None)
     drawing.drawer.pipeline = spy = Spy(drawing.drawer.pipeline)
     outcome = drawing(REQUESTS[:2])[0]
-    assert spy.calls[0]["negative_prompt"] == [" ", " "]
+    blank, _ = spy.pipeline.encode_prompt([" ", " "])
+    torch.testing.assert_close(spy.calls[0]["negative_prompt_embeds"], blank)
     assert outcome.notes["negative_prompt"] == " "
     assert furthest(pixels([outcome]), pixels(shared("qwen-image")(REQUESTS[:1]))) <= 1
 
