@@ -26,7 +26,7 @@ from transformers import (
 from plait.generators.base import Failure, Fault, Outcome, Result, Weights
 from plait.generators.content import answer_all, prompt_and_seed
 from plait.generators.decoding.payloads import pack, receive
-from plait.generators.decoding.sampling import NO_NUMBERS, read_tokens
+from plait.generators.decoding.sampling import NO_NUMBERS, sound_tokens
 from plait.generators.decoding.texts import TextTrack
 from plait.generators.diffusion.builds import small_tokenizer, tiny_modules
 from plait.generators.diffusion.designs import DESIGNS
@@ -238,7 +238,7 @@ class _Sampling:
         self._seeds = seeds
         self._generators: list[torch.Generator] = []
 
-    def __call__(self, logits: Tensor, rows: Sequence[int]) -> list[int]:
+    def __call__(self, logits: Tensor, rows: Tensor) -> Tensor:
         """Return a token for each of some rows; NONE where its logits are no numbers."""
         if not self._generators:
             made = (torch.Generator(logits.device) for _ in self._seeds)
@@ -249,9 +249,9 @@ class _Sampling:
         likely = scores.softmax(-1).nan_to_num(1.0)
         drawn = [
             torch.multinomial(likely[i : i + 1], 1, generator=self._generators[row])
-            for i, row in enumerate(rows)
+            for i, row in enumerate(rows.tolist())
         ]
-        return read_tokens(torch.cat(drawn)[:, 0], logits)
+        return sound_tokens(torch.cat(drawn)[:, 0], logits)
 
 
 def _or(value: Any, default: Any) -> Any:

@@ -23,15 +23,22 @@ from plait.generators.decoding.drafting import (
     InterleavedDraft,
     NativePrompt,
     Piece,
-    Record,
     Segment,
     Stop,
     Track,
-    ids_penalised,
     pieces_of,
 )
 from plait.generators.decoding.payloads import pack
-from plait.generators.decoding.sampling import Sampler, penalise
+from plait.generators.decoding.rules import Move, Rules
+from plait.generators.decoding.sampling import (
+    NONE,
+    Numbers,
+    Sampler,
+    are_numbers,
+    mark_seen,
+    penalise,
+    seen_ids,
+)
 from plait.generators.decoding.streams import Stream, Streams
 from plait.generators.document import Image, ImageRequest, Request, Text
 
@@ -121,14 +128,6 @@ class AnoleTrack(Track):
             self.stop = Stop.TEXT
 
 
-_Record = Record[AnoleTrack]
-
-
-def _rows_of_contexts(record: _Record) -> tuple[int, ...]:
-    """Return the row of the record's own stream, then those of its two guides."""
-    return (record.stream.row, *(guide.row for guide in record.guides))
-
-
 def guided_logits(
     full: Tensor, images: Tensor, free: Tensor, *, text: float, image: float
 ) -> Tensor:
@@ -156,10 +155,6 @@ class AnoleDraft(InterleavedDraft[AnoleTrack]):
         self.track = lambda prompt: AnoleTrack(prompt, *about)
         self.text = Sampler(own.text_temperature, own.text_top_p, own.text_greedy)
         self.image = Sampler(own.image_temperature, own.image_top_p, own.image_greedy)
-        text = sorted((ids.eos, *ids.text, ids.begin_image))
-        self._text_ids = torch.tensor(text, device=self.device)
-        self._begin_column = text.index(ids.begin_image)
-        self._image_ids = torch.tensor(sorted(ids.image), device=self.device)
 
     def _parts(self, request: Request) -> list[Piece]:
         parts: list[Piece] = []
@@ -178,77 +173,14 @@ class AnoleDraft(InterleavedDraft[AnoleTrack]):
         tokens = self.vocabulary.tokens(codes.ravel().tolist())
         return [self.vocabulary.begin_image, *tokens, self.vocabulary.end_image]
 
-    def _ids_to_penalise(self, prompt: NativePrompt) -> list[int]:
-        """Return every id of the context, image tokens included."""
-        return prompt.ids
+    def _rules(self, prompts: Sequence[NativePrompt], streams: Streams) -> AnoleRules:
+        return AnoleRules(self, prompts, streams)
 
-    def _advance(self, records: Sequence[_Record], streams: Streams) -> dict[_Record, int]:
+    def logits(self, states: Tensor) -> Tensor:
+        """Return float32 logits (..., vocabulary) of states (..., width)."""
         # The model's own `forward` forbids image tokens, so its parts are called.
-        logits = self.language.model.lm_head(streams.step()).float()
-        by_mode: dict[TokenMode, list[_Record]] = {mode: [] for mode in TokenMode}
-        for record in records:
-            by_mode[record.track.mode].append(record)
-        chosen = dict.fromkeys(by_mode[TokenMode.CLOSING], self.vocabulary.end_image)
-        for record, token in chosen.items():
-            record.take(token)
-        if text := by_mode[TokenMode.TEXT]:
-            chosen |= self._text_tokens(text, logits)
-        if image := by_mode[TokenMode.IMAGE]:
-            chosen |= self._image_tokens(image, logits)
-        for record in records:
-            drawing = record.track.mode is TokenMode.IMAGE and record.track.stop is None
-            if record.guides and not drawing:
-                for guide in dict.fromkeys(record.guides):
-                    streams.close(guide)
-                record.guides = ()
-        return chosen
-
-    def _text_tokens(self, records: list[_Record], logits: Tensor) -> dict[_Record, int]:
-        permitted = logits[self._rows(records)][:, self._text_ids]
-        banned = [not record.track.may_begin_image for record in records]
-        mask = torch.tensor(banned, device=self.device)
-        permitted[:, self._begin_column].masked_fill_(mask, -torch.inf)
-        known = ids_penalised(records)[:, self._text_ids]
-        lowered = penalise(permitted, known, self.settings.repetition_penalty)
-        return self._sample(self.text, lowered, records, self._text_ids)
-
-    def _image_tokens(self, records: list[_Record], logits: Tensor) -> dict[_Record, int]:
-        rows = [_rows_of_contexts(record) for record in records]
-        of_contexts = torch.tensor(rows, device=self.device).T[..., None]
-        full, image, free = logits[of_contexts, self._image_ids]
-        text = self.settings.guidance_text
-        guide = self.settings.guidance_image
-        mixed = guided_logits(full, image, free, text=text, image=guide)
-        return self._sample(self.image, mixed, records, self._image_ids)
-
-    def _feed(self, chosen: Mapping[_Record, int], streams: Streams) -> None:
-        """Feed a record's token to all its streams; open the guides of new images."""
-        fed: list[Stream] = []
-        tokens: list[int] = []
-        for record, token in chosen.items():
-            # Both guides may be one stream, which reads the token once.
-            own = dict.fromkeys((record.stream, *record.guides))
-            fed += own
-            tokens += [token] * len(own)
-        if fed:
-            streams.feed(fed, self.embeddings(tokens))
-        drawing = [r for r in chosen if r.track.mode is TokenMode.IMAGE]
-        self._open_guides([record for record in drawing if not record.guides], streams)
-
-    def _open_guides(self, records: Sequence[_Record], streams: Streams) -> None:
-        """Open both guides of each record's new image, together for all of them.
-
-        One stream serves as both where the two contexts are equal.
-        """
-        prompts: list[tuple[_Record, tuple[int, ...]]] = []
-        for record in records:
-            prompts += [(record, prompt) for prompt in record.track.guidance_prompts()]
-        unique = list(dict.fromkeys(prompts))
-        opened = streams.open([self.embeddings(prompt) for _, prompt in unique])
-        guides = dict(zip(unique, opened, strict=True))
-        for record in records:
-            contexts = record.track.guidance_prompts()
-            record.guides = tuple(guides[record, prompt] for prompt in contexts)
+        logits: Tensor = self.language.model.lm_head(states)
+        return logits.float()
 
     def _details(self, track: AnoleTrack) -> tuple[dict[str, float], dict[str, Any]]:
         return {"image_tokens": track.images * self.image_tokens}, {}
@@ -265,3 +197,128 @@ class AnoleDraft(InterleavedDraft[AnoleTrack]):
             if text.strip():
                 segments.append(Text(text))
         return segments
+
+
+class AnoleRules(Rules):
+    """What `AnoleTrack` takes next, for the records of a batch.
+
+    A record pauses where an image begins and where it is whole: its guides are opened and
+    closed there. So records that draw are those with guides, and the others write text.
+    """
+
+    def __init__(
+        self, draft: AnoleDraft, prompts: Sequence[NativePrompt], streams: Streams
+    ) -> None:
+        super().__init__(len(prompts), streams.device)
+        self._draft = draft
+        self._settings = own = draft.settings
+        self._vocabulary = ids = draft.vocabulary
+        self._prompts = prompts
+        self._streams = streams
+        self._numbers = Numbers([prompt.seed for prompt in prompts])
+        text = sorted((ids.eos, *ids.text, ids.begin_image))
+        self._text_ids = torch.tensor(text, device=self.device)
+        self._begin_column = text.index(ids.begin_image)
+        self._image_ids = torch.tensor(sorted(ids.image), device=self.device)
+        of_prompts = [prompt.ids for prompt in prompts]
+        self._seen = seen_ids(of_prompts, len(draft.table), self.device)
+        lengths = [prompt.length for prompt in prompts]
+        self._length = self.count(lengths)
+        """Positions of prompt and answer."""
+        self._text_end = self.count([n + own.max_text_tokens for n in lengths])
+        """The length at which the text that is being written ends."""
+        self._codes = self.count()
+        """Codes of the image that is being drawn."""
+        self._forced = self.count(NONE)
+        """The token that must come next, if any."""
+        room = draft.context - (draft.image_tokens + 2)
+        self._image_room = self.count(room if own.max_images else 0)
+        """Lengths below it leave room for an image."""
+
+    def move(self, states: Tensor, at: Tensor, going: Tensor) -> Move:
+        """Return the next codes of records with guides, or the next tokens of others."""
+        choose = self._text if len(states) == 1 else self._image
+        tokens, sound = choose(states, at, going)
+        used = going & sound
+        length = self._length[at] + used
+        self._length[at] = length
+        mark_seen(self._seen, at, tokens, used)
+        if len(states) > 1:
+            codes = self._codes[at] + used
+            self._codes[at] = codes
+            whole = codes == self._draft.image_tokens
+            return Move(tokens, tokens, torch.zeros_like(whole), ~sound, whole)
+        begins = tokens == self._vocabulary.begin_image
+        full = (length >= self._draft.context) | (length >= self._text_end[at])
+        ends = ~begins & (full | (tokens == self._vocabulary.eos))
+        return Move(tokens, tokens, ends, ~sound, begins)
+
+    def _text(self, states: Tensor, at: Tensor, going: Tensor) -> tuple[Tensor, Tensor]:
+        """Return tokens (records,), and which were chosen by numbers or forced."""
+        logits = self._draft.logits(states[0])[:, self._text_ids]
+        banned = self._length[at] >= self._image_room[at]
+        logits[:, self._begin_column].masked_fill_(banned, -torch.inf)
+        seen = self._seen[at][:, self._text_ids]
+        lowered = penalise(logits, seen, self._settings.repetition_penalty)
+        forced = self._forced[at]
+        is_free = forced == NONE
+        self._forced[at] = forced.where(~going, NONE)
+        columns = self._draft.text.choose(
+            lowered, lambda: self._numbers.draw(at, going & is_free)
+        )
+        tokens = self._text_ids[columns].where(is_free, forced)
+        return tokens, are_numbers(lowered) | ~is_free
+
+    def _image(self, states: Tensor, at: Tensor, going: Tensor) -> tuple[Tensor, Tensor]:
+        """Return image tokens (records,), and which were chosen by numbers."""
+        full, image, free = self._draft.logits(states)[..., self._image_ids]
+        weights = (self._settings.guidance_text, self._settings.guidance_image)
+        mixed = guided_logits(full, image, free, text=weights[0], image=weights[1])
+        columns = self._draft.image.choose(mixed, lambda: self._numbers.draw(at, going))
+        return self._image_ids[columns], are_numbers(mixed)
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Return embeddings (records, width) of ids."""
+        return self._draft.embed_tokens(ids)
+
+    def resume(self, paused: Mapping[int, list[int]]) -> dict[int, tuple[Stream, ...]]:
+        """Open the guides of images that begin; close those that are whole."""
+        begins: dict[int, AnoleTrack] = {}
+        for record, tokens in paused.items():
+            if tokens[-1] == self._vocabulary.begin_image:
+                begins[record] = self._draft.track(self._prompts[record])
+                for token in tokens:
+                    begins[record].take(token)
+            else:
+                self._close_image(record, tokens)
+        for record, track in begins.items():
+            self._codes[record] = 0
+            if track.images == self._settings.max_images:
+                self._image_room[record] = 0
+        return self._open_guides(begins)
+
+    def _close_image(self, record: int, tokens: Sequence[int]) -> None:
+        """Have a record write the mark after its image, then text."""
+        self._forced[record] = self._vocabulary.end_image
+        length = self._prompts[record].length + len(tokens) + 1
+        self._text_end[record] = length + self._settings.max_text_tokens
+
+    def _open_guides(
+        self, tracks: Mapping[int, AnoleTrack]
+    ) -> dict[int, tuple[Stream, ...]]:
+        """Open both guides of each record's new image, together for all of them.
+
+        One stream serves as both where the two contexts are equal.
+        """
+        prompts: list[tuple[int, tuple[int, ...]]] = []
+        for record, track in tracks.items():
+            prompts += [(record, prompt) for prompt in track.guidance_prompts()]
+        unique = list(dict.fromkeys(prompts))
+        embed = self._draft.embeddings
+        opened = self._streams.open([embed(prompt) for _, prompt in unique])
+        guides = dict(zip(unique, opened, strict=True))
+        found: dict[int, tuple[Stream, ...]] = {}
+        for record, track in tracks.items():
+            contexts = track.guidance_prompts()
+            found[record] = tuple(guides[record, prompt] for prompt in contexts)
+        return found

@@ -180,8 +180,8 @@ class ContextStreams(Streams):
 
     def _prefill(self, first: int, prompts: list[Tensor], ids: list[Tensor]) -> None:
         # Nothing is shared among prompts: the parts might end within an image.
-        self._reserve(len(self._open), max(map(len, prompts)) + 1)
-        rows = self._rows(first, range(len(prompts)))
+        self._reserve(len(self._rows), max(map(len, prompts)) + 1)
+        rows = self._rows_from(first, range(len(prompts)))
         latents = [m[: len(p)] for m, p in zip(self._latents_of, prompts, strict=True)]
         own = [i[:, 0] for i in ids]
         prefill(self._decoder, self._cache, rows, prompts, own, latents)

@@ -18,9 +18,8 @@ from plait.generators.bagel.models import END, START, Bagel
 from plait.generators.bagel.settings import BagelLanguageSettings
 from plait.generators.decoding.drafting import (
     LimitedTrack,
+    LimitedWriting,
     NativePrompt,
-    Record,
-    Writing,
 )
 from plait.generators.decoding.sampling import Sampler
 from plait.generators.decoding.streams import Streams
@@ -57,7 +56,7 @@ def display(content: Content | Iterable[object]) -> str:
     return shown
 
 
-class BagelWriting(Writing[LimitedTrack]):
+class BagelWriting(LimitedWriting):
     """Writes after pieces, many prompts at once, up to the mark of an end."""
 
     bagel: Bagel
@@ -66,8 +65,8 @@ class BagelWriting(Writing[LimitedTrack]):
         """Write with a model, at most so many tokens; its end counts as one."""
         self.bagel = bagel
         self._use(bagel.network.language_model.model, settings.context)
-        end = bagel.id(END)
-        self.track = lambda prompt: LimitedTrack(prompt, self.context, most, end)
+        self.limit = most
+        self.end = bagel.id(END)
         self.sampler = Sampler(settings.temperature or 1.0, 1.0, settings.temperature == 0)
 
     def opening_of(self, prompt: BagelPrompt) -> list[Piece]:
@@ -82,12 +81,10 @@ class BagelWriting(Writing[LimitedTrack]):
         pieces = [self.opening_of(_own(p)) for p in prompts]
         return ContextStreams(self.decoder, self.context, pieces)
 
-    def _advance(
-        self, records: Sequence[Record[LimitedTrack]], streams: Streams
-    ) -> dict[Record[LimitedTrack], int]:
-        states = streams.step()[self._rows(records)]
-        logits = self.bagel.network.language_model.lm_head(states).float()
-        return self._sample(self.sampler, logits, records)
+    def logits(self, states: Tensor) -> Tensor:
+        """Return float32 logits (records, ids) of states (1, records, width)."""
+        logits: Tensor = self.bagel.network.language_model.lm_head(states[0])
+        return logits.float()
 
     @torch.inference_mode()
     def text_of(self, track: LimitedTrack) -> str:

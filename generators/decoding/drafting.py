@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from itertools import chain
 from typing import Any, Generic, TypeVar
 
@@ -17,12 +18,15 @@ from transformers.image_utils import OPENAI_CLIP_MEAN, OPENAI_CLIP_STD
 
 from plait.generators.base import Failure, Outcome, Result, Skip
 from plait.generators.content import answer_all, display_text, unanswerable
+from plait.generators.decoding.batch_writer import BatchWriter, Written
+from plait.generators.decoding.rules import Rules, TextRules
 from plait.generators.decoding.sampling import (
     NO_NUMBERS,
     NONE,
     NoNumbers,
+    Numbers,
     Sampler,
-    read_tokens,
+    sound_tokens,
 )
 from plait.generators.decoding.streams import Stream, Streams
 from plait.generators.document import Content, Draft, Image, ImageRequest, Request, Text
@@ -118,33 +122,6 @@ class LimitedTrack(Track):
 TrackT = TypeVar("TrackT", bound=Track)
 
 
-@dataclass(eq=False)
-class Record(Generic[TrackT]):
-    """A track with its stream and its source of random numbers."""
-
-    track: TrackT
-    stream: Stream
-    generator: torch.Generator
-    seen: Tensor | None
-    """Which ids a repetition penalty applies to: (vocabulary,)."""
-    guides: tuple[Stream, ...] = ()
-    """Further streams, which read some of its tokens."""
-
-    def take(self, token: int) -> None:
-        """Give the track its next token; NONE ends it."""
-        if token == NONE:
-            self.track.stop = NO_NUMBERS
-            return
-        self.track.take(token)
-        if self.seen is not None:
-            self.seen[token] = True
-
-
-def ids_penalised(records: Sequence[Record[Any]]) -> Tensor:
-    """Return which ids the repetition penalty of each record applies to."""
-    return torch.stack([record.seen for record in records if record.seen is not None])
-
-
 class Drafting(ABC, Generic[TrackT]):
     """Answers a batch of requests, each of which fails or is skipped alone."""
 
@@ -195,8 +172,8 @@ class Drafting(ABC, Generic[TrackT]):
 class Writing(ABC, Generic[TrackT]):
     """The tokens of many prompts, from one decoder of transformers.
 
-    All records of a batch are written together, one step at a time, and leave when they
-    have stopped; the programs of the models' authors write one record at a time.
+    All records of a batch are written together (`BatchWriter`), by the rules of a model;
+    the programs of the models' authors write one record at a time.
     """
 
     track: Callable[[NativePrompt], TrackT]
@@ -227,7 +204,11 @@ class Writing(ABC, Generic[TrackT]):
 
     def embeddings(self, ids: Sequence[int]) -> Tensor:
         """Return embeddings (ids, width)."""
-        return self.table[torch.tensor(list(ids), dtype=torch.long, device=self.device)]
+        return self.embed_tokens(torch.tensor(list(ids), dtype=torch.long))
+
+    def embed_tokens(self, ids: Tensor) -> Tensor:
+        """Return embeddings (ids, width) of ids (ids,)."""
+        return self.table[ids.to(self.device)]
 
     @torch.inference_mode()
     def tracks(self, prompts: Sequence[NativePrompt]) -> Sequence[TrackT]:
@@ -236,69 +217,72 @@ class Writing(ABC, Generic[TrackT]):
         Its seed alone fixes a record's samples, whatever the rest of the batch.
         """
         streams = self._streams(prompts)
-        opened = zip(prompts, streams.open(self.embed(prompts)), strict=True)
-        everyone = [self._record(prompt, stream) for prompt, stream in opened]
-        records = everyone
-        self._guide(records, streams)
-        while records:
-            chosen = self._advance(records, streams)
-            for record in records:
-                if record.track.stop is None:
-                    continue
-                for stream in (record.stream, *record.guides):
-                    streams.close(stream, record.track.stop == NO_NUMBERS)
-            records = [r for r in records if r.track.stop is None]
-            self._feed({r: chosen[r] for r in records if r in chosen}, streams)
-        return [record.track for record in everyone]
+        rules = self._rules(prompts, streams)
+
+        def open_streams(records: list[int]) -> Sequence[tuple[Stream, ...]]:
+            return self._open([prompts[record] for record in records], streams)
+
+        written = BatchWriter(streams, rules, open_streams)()
+        records = zip(range(len(prompts)), prompts, written, strict=True)
+        return [self._track_of(*about, rules) for about in records]
 
     def _streams(self, prompts: Sequence[NativePrompt]) -> Streams:
         return Streams(self.decoder, self.context)
 
-    def _guide(self, records: Sequence[Record[TrackT]], streams: Streams) -> None:
-        """Open further streams of new records, where they are guided from the start."""
+    @abstractmethod
+    def _rules(self, prompts: Sequence[NativePrompt], streams: Streams) -> Rules:
+        """Return the rules by which these prompts are answered."""
 
-    def _record(self, prompt: NativePrompt, stream: Stream) -> Record[TrackT]:
-        seen = None
-        if (ids := self._ids_to_penalise(prompt)) is not None:
-            seen = torch.zeros(len(self.table), dtype=torch.bool, device=self.device)
-            seen[torch.tensor(ids, device=self.device)] = True
-        generator = torch.Generator().manual_seed(prompt.seed)
-        return Record(self.track(prompt), stream, generator, seen)
+    def _open(
+        self, prompts: Sequence[NativePrompt], streams: Streams
+    ) -> Sequence[tuple[Stream, ...]]:
+        """Open the stream of each prompt, and those that guide it from the start."""
+        return [(stream,) for stream in streams.open(self.embed(prompts))]
 
-    def _ids_to_penalise(self, prompt: NativePrompt) -> Sequence[int] | None:
-        """Return the ids that a repetition penalty applies to at first, if there is one."""
-        return None
+    def _track_of(
+        self, record: int, prompt: NativePrompt, written: Written, rules: Rules
+    ) -> TrackT:
+        """Return the answer that was written to a prompt, which is a record of `rules`."""
+        track = self.track(prompt)
+        for token in written.tokens:
+            track.take(token)
+        if written.broken:
+            track.stop = NO_NUMBERS
+        return track
+
+
+class LimitedWriting(Writing[LimitedTrack]):
+    """Answers of one kind of token, each by the sampler alone."""
+
+    sampler: Sampler
+    limit: int
+    """Most tokens of an answer."""
+    end: int = NONE
+    """The token that ends an answer, if there is one."""
 
     @abstractmethod
-    def _advance(
-        self, records: Sequence[Record[TrackT]], streams: Streams
-    ) -> dict[Record[TrackT], int]:
-        """Compute a step; give some records new tokens, and return these."""
+    def logits(self, states: Tensor) -> Tensor:
+        """Return float32 logits (records, ids) of states (streams, records, width)."""
 
-    def _feed(self, chosen: Mapping[Record[TrackT], int], streams: Streams) -> None:
-        if chosen:
-            tokens = self.embeddings(list(chosen.values()))
-            streams.feed([record.stream for record in chosen], tokens)
+    def embed_written(self, ids: Tensor) -> Tensor:
+        """Return embeddings (ids, width) of what was written (ids,)."""
+        return self.embed_tokens(ids)
 
-    def _rows(self, records: Sequence[Record[TrackT]]) -> Tensor:
-        return torch.tensor([r.stream.row for r in records], device=self.device)
+    def track(self, prompt: NativePrompt) -> LimitedTrack:  # type: ignore[override]
+        """Return the answer to a prompt before its first token."""
+        return LimitedTrack(prompt, self.context, self.limit, self.end)
 
-    def _sample(
-        self,
-        sampler: Sampler,
-        logits: Tensor,
-        records: Sequence[Record[TrackT]],
-        ids: Tensor | None = None,
-    ) -> dict[Record[TrackT], int]:
-        """Give each record a token, sampled from logits (records, ids), or NONE.
+    def _rules(self, prompts: Sequence[NativePrompt], streams: Streams) -> TextRules:
+        numbers = Numbers([prompt.seed for prompt in prompts])
 
-        `ids` are those of the columns where these are not the whole vocabulary.
-        """
-        columns = sampler.sample(logits, (record.generator for record in records))
-        tokens = read_tokens(columns if ids is None else ids[columns], logits)
-        for record, token in zip(records, tokens, strict=True):
-            record.take(token)
-        return dict(zip(records, tokens, strict=True))
+        def choose(states: Tensor, records: Tensor) -> Tensor:
+            logits = self.logits(states)
+            columns = self.sampler.choose(logits, partial(numbers.draw, records))
+            return sound_tokens(columns, logits)
+
+        limits = [min(self.limit, self.context - prompt.length) for prompt in prompts]
+        ends = {self.end} - {NONE}
+        return TextRules(choose, self.embed_written, limits, ends, streams.device)
 
 
 class InterleavedDraft(Writing[TrackT], Drafting[TrackT]):

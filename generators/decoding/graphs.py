@@ -45,12 +45,15 @@ def suits(decoder: Any, device: torch.device) -> bool:
     return all(parameter.device == device for parameter in decoder.parameters())
 
 
+def round_rows(rows: int) -> int:
+    """Return the rows of the graph for a step of so many, at least one."""
+    return 1 << (rows - 1).bit_length() if rows <= 8 else -(-rows // 8) * 8
+
+
 def round_up(rows: int, columns: int, most: tuple[int, int]) -> tuple[int, int]:
     """Return the rows and columns of the graph for a step of so many; `most` has room."""
-    power = 1 << (rows - 1).bit_length()
-    more_rows = power if rows <= 8 else -(-rows // 8) * 8
     more_columns = -(-columns // _COLUMNS) * _COLUMNS
-    return min(more_rows, most[0]), min(more_columns, most[1])
+    return min(round_rows(rows), most[0]), min(more_columns, most[1])
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,12 @@
 """From logits to one token id per row: penalty, temperature, top-k, top-p, draw.
 
 Rows of logits that are no numbers are found by one check, `are_numbers`, however a token
-is chosen: by this module's samplers (`read_tokens`) or by transformers (`NumberCheck`).
+is chosen: by this module's samplers (`sound_tokens`) or by transformers (`NumberCheck`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -36,16 +36,83 @@ class Sampler:
 
         A row's own generator gives one number for its id, and none where it is greedy.
         """
+        return self.choose(logits, lambda: uniforms(generators))
+
+    def choose(self, logits: Tensor, draw: Callable[[], Tensor]) -> Tensor:
+        """As `sample`; `draw` gives a number in [0, 1) for each row, if they are needed."""
         if self.greedy:
             return logits.argmax(dim=-1)
         limited = nucleus(shortlist(logits / self.temperature, self.top_k), self.top_p)
-        return draw_tokens(limited.softmax(dim=-1), uniforms(generators))
+        return draw_tokens(limited.softmax(dim=-1), draw())
+
+
+_AHEAD = 64
+"""How many numbers of each record are drawn at first."""
+
+
+class Numbers:
+    """The random numbers of many records, each from a seed of its own, in [0, 1).
+
+    A record's series is that of its generator, number by number. It is drawn ahead and
+    moved to the device in blocks, each twice as long as the one before: a step neither
+    calls a generator nor waits for a copy.
+    """
+
+    def __init__(self, seeds: Sequence[int]) -> None:
+        self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        self._ahead: Tensor | None = None
+        """(records, numbers), in float64."""
+        self._next: Tensor | None = None
+        """Which number of each record comes next: (records,)."""
+        self._calls = 0
+
+    def draw(self, records: Tensor, used: Tensor | None = None) -> Tensor:
+        """Return the next number of each of some records (records,), on their device.
+
+        The numbers of records that have not `used` theirs come once more.
+        """
+        ahead = self._reserve(records.device)
+        if self._next is None:
+            self._next = torch.zeros_like(ahead[:, 0], dtype=torch.long)
+        at = self._next[records]
+        self._next[records] = at + (1 if used is None else used.long())
+        return ahead[records, at]
+
+    def _reserve(self, device: torch.device) -> Tensor:
+        """Return numbers for one more call, in which no record uses more than one."""
+        drawn = 0 if self._ahead is None else self._ahead.shape[1]
+        self._calls += 1
+        if self._ahead is None or self._calls > drawn:
+            more = max(drawn, _AHEAD)
+            series = [
+                torch.rand(more, generator=g, dtype=torch.float64) for g in self._generators
+            ]
+            block = torch.stack(series).to(device)
+            before = [] if self._ahead is None else [self._ahead]
+            self._ahead = torch.cat([*before, block], dim=1)
+        return self._ahead
 
 
 def penalise(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
     """Return logits with `seen` ones divided (if negative multiplied) by `penalty`."""
     lowered = torch.where(logits < 0, logits * penalty, logits / penalty)
     return torch.where(seen, lowered, logits)
+
+
+def seen_ids(
+    rows: Sequence[Sequence[int]], vocabulary: int, device: torch.device
+) -> Tensor:
+    """Return which ids each row has: (rows, vocabulary)."""
+    seen = torch.zeros(len(rows), vocabulary, dtype=torch.bool)
+    for row, ids in zip(seen, rows, strict=True):
+        row[torch.as_tensor(ids, dtype=torch.long, device="cpu")] = True
+    return seen.to(device)
+
+
+def mark_seen(seen: Tensor, rows: Tensor, tokens: Tensor, where: Tensor) -> None:
+    """Note a token (rows,) of each of these rows, of those `where` (rows,) it is True."""
+    columns = tokens.clamp(min=0)
+    seen[rows, columns] = seen[rows, columns] | where
 
 
 def shortlist(logits: Tensor, top_k: int) -> Tensor:
@@ -82,13 +149,9 @@ def are_numbers(logits: Tensor) -> Tensor:
     return logits.amax(dim=-1).isfinite()
 
 
-def read_tokens(tokens: Tensor, logits: Tensor) -> list[int]:
-    """Return the tokens chosen by (rows, columns) logits; NONE where no numbers.
-
-    The program waits for them here, so that is the time to find out.
-    """
-    read: list[int] = tokens.where(are_numbers(logits), NONE).tolist()
-    return read
+def sound_tokens(tokens: Tensor, logits: Tensor) -> Tensor:
+    """Return the tokens chosen by (rows, columns) logits; NONE where no numbers."""
+    return tokens.where(are_numbers(logits), NONE)
 
 
 class NumberCheck(LogitsProcessor):  # type: ignore[misc]

@@ -1,8 +1,8 @@
 """Many token streams through one language model, each with its own row of the KV cache.
 
 Streams may join and leave at any step and be of any length. Row r of the cache holds
-the tokens of stream r from column 0 on; when a stream leaves, the last row moves into
-its place, so that the rows in use are always the first ones and no step copies them.
+the tokens of stream r from column 0 on; where streams have left, the last rows move into
+their places, so that the rows in use are always the first ones and no step copies them.
 
 A column is the number of tokens before a token. Its position ids, which the decoder's
 position embeddings read, are the same for text; under M-RoPE (Qwen2-VL, arXiv:2409.12191,
@@ -13,13 +13,22 @@ image of many tokens takes up as many numbers as its longer side has.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from plait.generators.decoding.graphs import StepGraphs, StepInputs, round_up, suits
+from plait.generators.decoding.graphs import (
+    StepGraphs,
+    StepInputs,
+    round_rows,
+    round_up,
+    suits,
+)
 from plait.generators.decoding.prefixes import PrefixPart, levels, marks, passes
 
 
@@ -89,12 +98,6 @@ class KeyValueRows:
             rows = torch.arange(len(positions), device=positions.device)
         self._at = (rows[:, None], positions)
 
-    def move(self, source: int, target: int, columns: int) -> None:
-        """Copy the first `columns` of one row over another."""
-        for layer in self._layers:
-            for states in layer:
-                states[target, :, :columns] = states[source, :, :columns]
-
     def mend(self) -> None:
         """Put zeros in the place of states that are no finite numbers."""
         for layer in self._layers:
@@ -160,21 +163,27 @@ class KeyValueRows:
         return query_length, 0
 
 
+@dataclass(eq=False, slots=True)
 class Stream:
-    """One sequence: `length` of its positions are in the cache, at `row`."""
+    """One sequence, which is at `row` of the cache."""
 
-    __slots__ = ("length", "row")
+    row: int
 
-    def __init__(self, row: int, length: int) -> None:
-        self.row = row
-        self.length = length
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Where some streams are, for the host and on the device, until one joins or leaves."""
+
+    here: npt.NDArray[np.int64]
+    there: Tensor
 
 
 class Streams:
     """The streams in flight over one decoder of transformers (LLaMA, OPT, Qwen2-VL, ...).
 
     Streams are driven by embeddings, so that ids, image features and regressed vectors
-    are all alike to them.
+    are all alike to them. A stream that is not fed computes its last token again, to the
+    same states in the same place.
     """
 
     def __init__(self, decoder: Any, context: int, axes: int = 1) -> None:
@@ -184,21 +193,32 @@ class Streams:
         self._decoder = decoder
         self._axes = axes
         weight = decoder.get_input_embeddings().weight
-        self._device = weight.device
+        self.device: torch.device = weight.device
         self._dtype = weight.dtype
         self._cache = KeyValueRows(context)
-        suited = suits(decoder, self._device)
+        suited = suits(decoder, self.device)
         self._graphs = StepGraphs() if suited else None
-        self._open: list[Stream] = []
-        self._pending = torch.empty(0, weight.shape[1], device=self._device)
+        self._rows: list[Stream] = []
+        """By row; also streams that have left, until others take their rows."""
+        self._left: set[Stream] = set()
+        self._pending = torch.empty(0, weight.shape[1], device=self.device)
         self._pending = self._pending.to(self._dtype)
-        self._ids = torch.empty(0, axes, dtype=torch.long, device=self._device)
-        """Position ids of the pending token of each stream: (streams, axes)."""
-        self._runs: dict[Stream, Tensor] = {}
-        """What follows the pending token of a stream: (tokens, width)."""
+        """What the next step computes: (rows, width)."""
+        self._lengths = torch.empty(0, dtype=torch.long, device=self.device)
+        """Tokens before it, which are in the cache: (rows,)."""
+        self._ids = torch.empty(0, axes, dtype=torch.long, device=self.device)
+        """Its position ids: (rows, axes)."""
+        self._most = np.zeros(0, dtype=np.int64)
+        """The lengths as far as the host knows: the device may have fed fewer rows."""
+        self._knows_lengths = True
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self._rows) - len(self._left)
+
+    def rows(self, streams: Sequence[Stream]) -> Rows:
+        """Return the rows of streams, in this order."""
+        here = np.array([stream.row for stream in streams], dtype=np.int64)
+        return Rows(here, torch.tensor(here, device=self.device))
 
     @torch.inference_mode()
     def open(
@@ -214,20 +234,25 @@ class Streams:
             return []
         if position_ids is None:
             position_ids = [torch.arange(len(p))[:, None] for p in prompts]
-        ids = [i.to(self._device).expand(-1, self._axes) for i in position_ids]
-        first = len(self._open)
+        ids = [i.to(self.device).expand(-1, self._axes) for i in position_ids]
+        self._compact()
+        first = len(self._rows)
         befores = [prompt[:-1].to(self._pending) for prompt in prompts]
-        new = [Stream(first + i, len(before)) for i, before in enumerate(befores)]
-        self._open += new
+        new = [Stream(first + number) for number in range(len(prompts))]
+        self._rows += new
         if any(len(before) for before in befores):
             self._prefill(first, befores, [i[:-1] for i in ids])
+        lengths = [len(before) for before in befores]
         lasts = torch.stack([prompt[-1] for prompt in prompts]).to(self._pending)
-        self._pending = torch.cat([self._pending[:first], lasts])
-        self._ids = torch.cat([self._ids[:first], torch.stack([i[-1] for i in ids])])
+        self._pending = torch.cat([self._pending, lasts])
+        self._ids = torch.cat([self._ids, torch.stack([i[-1] for i in ids])])
+        joining = torch.tensor(lengths, device=self.device)
+        self._lengths = torch.cat([self._lengths, joining])
+        self._most = np.concatenate([self._most, lengths]).astype(np.int64)
         return new
 
     def _prefill(self, first: int, prompts: list[Tensor], ids: list[Tensor]) -> None:
-        self._reserve(len(self._open), max(map(len, prompts)) + 1)
+        self._reserve(len(self._rows), max(map(len, prompts)) + 1)
         for level in levels([*map(marks, prompts, ids)]):
             for parts in passes(level):
                 self._read(first, parts, _pad(prompts, parts), _pad(ids, parts))
@@ -238,16 +263,16 @@ class Streams:
     ) -> None:
         # Padded on the right: no real position attends to padding, and later ones
         # overwrite what padding leaves in the cache before they could see it.
-        rows = self._rows(first, (part.members[0] for part in parts))
-        starts = torch.tensor([part.start for part in parts], device=self._device)
-        stored_at = torch.arange(padded.shape[1], device=self._device) + starts[:, None]
+        rows = self._rows_from(first, (part.members[0] for part in parts))
+        starts = torch.tensor([part.start for part in parts], device=self.device)
+        stored_at = torch.arange(padded.shape[1], device=self.device) + starts[:, None]
         columns = max(part.start for part in parts) + padded.shape[1]
         if columns == padded.shape[1]:
             self._cache.begin_prefill(rows)
             self._forward(padded, ids)
             return
         columns = self._align(columns)
-        self._reserve(len(self._open), columns)
+        self._reserve(len(self._rows), columns)
         self._cache.begin(stored_at, columns, rows)
         self._forward(padded, ids, stored_at)
 
@@ -260,71 +285,68 @@ class Streams:
             source, *others = part.members
             sources += [source] * len(others)
             targets += others
-        of = self._rows(first, sources)
-        to = self._rows(first, targets)
+        of = self._rows_from(first, sources)
+        to = self._rows_from(first, targets)
         self._cache.spread(of, to, max(part.end for part in parts))
 
-    def _rows(self, first: int, members: Iterable[int]) -> Tensor:
-        return torch.tensor([first + member for member in members], device=self._device)
+    def _rows_from(self, first: int, members: Iterable[int]) -> Tensor:
+        return torch.tensor([first + member for member in members], device=self.device)
 
     @torch.inference_mode()
-    def feed(self, streams: Sequence[Stream], embeddings: Tensor) -> None:
-        """Set what the next `step` computes for each stream: (streams, width)."""
-        rows = torch.tensor([s.row for s in streams], device=self._device)
-        self._pending[rows] = embeddings.to(self._pending)
+    def feed(self, rows: Rows, embeddings: Tensor, going: Tensor | None = None) -> None:
+        """Set what the next `step` computes for some streams: (rows, width).
 
-    @torch.inference_mode()
-    def feed_run(self, stream: Stream, embeddings: Tensor) -> None:
-        """Set what the next steps compute for one stream: (tokens, width)."""
-        self.feed([stream], embeddings[:1])
-        if len(embeddings) > 1:
-            self._runs[stream] = embeddings[1:].to(self._pending)
+        Of these only the ones that are `going` (rows,) on are fed, if it is given.
+        """
+        there = rows.there
+        given = embeddings.to(self._pending)
+        ids = self._ids[there]
+        following = _following(ids)
+        if going is None:
+            self._lengths[there] += 1
+        else:
+            self._knows_lengths = False
+            self._lengths[there] += going
+            given = torch.where(going[:, None], given, self._pending[there])
+            following = torch.where(going[:, None], following, ids)
+        self._pending[there] = given
+        self._ids[there] = following
+        self._most[rows.here] += 1
 
     @torch.inference_mode()
     def step(self) -> Tensor:
-        """Return hidden states (streams, width) after the last norm, by row."""
-        return self._compute(1)[:, -1]
-
-    @torch.inference_mode()
-    def step_run(self) -> Tensor:
-        """As `step`, of as many tokens as all streams were fed: (streams, tokens, width).
-
-        That is one token where any stream was fed only one: nothing is padded.
-        """
-        runs = [len(self._runs.get(stream, ())) for stream in self._open]
-        return self._compute(1 + min(runs))
-
-    def _compute(self, tokens: int) -> Tensor:
-        lengths = [stream.length for stream in self._open]
-        longest = max(lengths)
-        stored_at = torch.tensor(lengths, device=self._device)[:, None]
-        pending, ids = self._next(tokens)
-        if self._graphs is not None and tokens == 1:
-            self._reserve(len(self._open), longest + 1)
-            most = self._cache.rows, self._context
-            shape = round_up(len(self._open), longest + 1, most)
+        """Return hidden states (rows, width) after the last norm, by row."""
+        rows = len(self._rows)
+        # The device may have gone on with fewer than the host has counted.
+        columns = min(int(self._most.max()) + 1, self._context)
+        inputs = StepInputs(
+            self._pending[:, None], self._ids[:, None], self._lengths[:, None]
+        )
+        if self._graphs is not None:
+            self._reserve(rows, columns)
+            shape = round_up(rows, columns, (self._cache.rows, self._context))
             self._reserve(*shape)
-            step = StepInputs(pending, ids, stored_at)
-            hidden = self._graphs(self._forward_step, step, *shape)
+            hidden = self._graphs(self._forward_step, inputs, *shape)
         else:
-            if tokens > 1:
-                stored_at = stored_at + torch.arange(tokens, device=self._device)
-            columns = self._align(longest + tokens)
-            self._reserve(len(self._open), columns)
-            same = longest if longest == min(lengths) else None
-            self._cache.begin(stored_at, columns, same=same)
-            hidden = self._forward(pending, ids, stored_at)
-        self._ids = _following(ids[:, -1])
-        for stream in self._open:
-            stream.length += tokens
-        return hidden
+            columns = min(self._align(columns), self._context)
+            self._reserve(rows, columns)
+            hidden = self._forward_step(inputs, columns, self._same_length())
+        return hidden[:, -1].to(self.device)
+
+    def _same_length(self) -> int | None:
+        """Return the length of all streams, if the host knows that they have only one."""
+        shortest = int(self._most.min())
+        alike = self._knows_lengths and shortest == self._most.max()
+        return shortest if alike else None
 
     def _align(self, columns: int) -> int:
         """Round up on a GPU, whose fast attention kernels read masks of whole 16 bytes."""
-        return _up(columns) if self._device.type == "cuda" else columns
+        return _up(columns) if self.device.type == "cuda" else columns
 
-    def _forward_step(self, step: StepInputs, columns: int) -> Tensor:
-        self._cache.begin(step.stored_at, columns)
+    def _forward_step(
+        self, step: StepInputs, columns: int, same: int | None = None
+    ) -> Tensor:
+        self._cache.begin(step.stored_at, columns, same=same)
         return self._forward(step.embeddings, step.position_ids, step.stored_at)
 
     def _reserve(self, rows: int, columns: int) -> None:
@@ -332,41 +354,46 @@ class Streams:
         if self._cache.reserve(rows, columns) and self._graphs is not None:
             self._graphs.forget()
 
-    def _next(self, tokens: int) -> tuple[Tensor, Tensor]:
-        pending = self._pending[:, None]
-        ids = self._ids[:, None]
-        if tokens > 1:
-            more = torch.stack([self._runs[s][: tokens - 1] for s in self._open])
-            pending = torch.cat([pending, more], dim=1)
-            after = torch.arange(tokens - 1, device=self._device)[:, None]
-            ids = torch.cat([ids, _following(self._ids)[:, None] + after], dim=1)
-        runs = {stream: run[tokens - 1 :] for stream, run in self._runs.items()}
-        self._runs = {stream: run[1:] for stream, run in runs.items() if len(run) > 1}
-        waiting = {stream: run for stream, run in runs.items() if len(run)}
-        if waiting:
-            # Apart from `pending`, which is to be computed first.
-            self._pending = self._pending.clone()
-            self.feed(list(waiting), torch.stack([run[0] for run in waiting.values()]))
-        return pending, ids
-
     @torch.inference_mode()
-    def close(self, stream: Stream, broken: bool = False) -> None:
-        """Let a stream leave; the last row takes its place.
+    def close(self, streams: Sequence[Stream], broken: bool = False) -> None:
+        """Let streams leave; the last rows take their places where steps then cost less.
 
-        Nothing is left of what a `broken` one has stored that is no number.
+        Steps without graphs cost less for every row, graphs where a smaller one serves.
+        Nothing is left of what `broken` ones have stored that is no number.
         """
         if broken:
             self._cache.mend()
-        last = self._open.pop()
-        self._runs.pop(stream, None)
-        if last is not stream:
-            self._cache.move(last.row, stream.row, last.length)
-            for waiting in (self._pending, self._ids):
-                waiting[stream.row] = waiting[last.row]
-            self._open[stream.row] = last
-            last.row = stream.row
-        self._pending = self._pending[: len(self._open)]
-        self._ids = self._ids[: len(self._open)]
+        self._left |= set(streams)
+        if self._rows_computed(len(self)) < self._rows_computed(len(self._rows)):
+            self._compact()
+
+    def _rows_computed(self, rows: int) -> int:
+        """Return how many rows a step of so many computes."""
+        return rows if self._graphs is None else round_rows(rows) * (rows > 0)
+
+    def _compact(self) -> None:
+        """Put the last rows into the places of those that have left."""
+        if not self._left:
+            return
+        size = len(self)
+        places = sorted(s.row for s in self._left if s.row < size)
+        moving = [s for s in self._rows[size:] if s not in self._left]
+        if moving:
+            of = self.rows(moving)
+            to = torch.tensor(places, device=self.device)
+            self._cache.spread(of.there, to, int(self._most[of.here].max()))
+            for waiting in (self._pending, self._ids, self._lengths):
+                waiting[to] = waiting[of.there]
+            self._most[places] = self._most[of.here]
+        for stream, row in zip(moving, places, strict=True):
+            self._rows[row] = stream
+            stream.row = row
+        self._left.clear()
+        self._rows = self._rows[:size]
+        self._pending = self._pending[:size]
+        self._ids = self._ids[:size]
+        self._lengths = self._lengths[:size]
+        self._most = self._most[:size]
 
     def _forward(
         self, embeddings: Tensor, ids: Tensor, stored_at: Tensor | None = None
@@ -385,9 +412,9 @@ class Streams:
 
     def _mask(self, stored_at: Tensor) -> Tensor:
         """Return a mask that is added to scores, made once and not by every layer."""
-        columns = torch.arange(self._cache.columns_in_use, device=self._device)
+        columns = torch.arange(self._cache.columns_in_use, device=self.device)
         hidden = (columns > stored_at[..., None])[:, None]
-        mask = torch.zeros(hidden.shape, dtype=self._dtype, device=self._device)
+        mask = torch.zeros(hidden.shape, dtype=self._dtype, device=self.device)
         return mask.masked_fill_(hidden, -torch.inf)
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from torch import Tensor
-
+from plait.generators.decoding.batch_writer import BatchWriter, Written
+from plait.generators.decoding.rules import Chooser, Embedder, TextRules
 from plait.generators.decoding.sampling import NO_NUMBERS, NONE, NoNumbers
 from plait.generators.decoding.streams import Stream, Streams
 
@@ -42,20 +41,13 @@ class TextTrack:
             self.stop = "length"
 
 
-Opener = Callable[[list[int]], list[Stream]]
-"""Opens the streams of these records, by index, in this order."""
-Chooser = Callable[[Tensor, list[int]], list[int]]
-"""Next token of each record, or NONE, from hidden states (records, width) and indices."""
-Embedder = Callable[[list[int]], Tensor]
-"""Embeddings (tokens, width) of token ids."""
-
-
 @dataclass(frozen=True, slots=True)
 class TextWriter:
     """Writes texts with the streams of one language model."""
 
     streams: Streams
-    open: Opener
+    open: Callable[[list[int]], list[Stream]]
+    """Opens the streams of these records, by index, in this order."""
     choose: Chooser
     embed: Embedder
     ends: Collection[int]
@@ -65,26 +57,19 @@ class TextWriter:
 
     def __call__(self, limits: Sequence[int]) -> list[TextTrack]:
         """Return a text per record, in order, of at most `limits[record]` tokens."""
-        tracks = [TextTrack(limit) for limit in limits]
-        waiting = deque(range(len(tracks)))
-        live: dict[int, Stream] = {}
-        while waiting or live:
-            live |= self._join(waiting, len(live))
-            # Row by row, as the states are.
-            order = sorted(live, key=lambda record: live[record].row)
-            chosen = self.choose(self.streams.step(), order)
-            for record, token in zip(order, chosen, strict=True):
-                tracks[record].take(token, self.ends)
-            tokens = dict(zip(order, chosen, strict=True))
-            for record in order:
-                if (stop := tracks[record].stop) is not None:
-                    self.streams.close(live.pop(record), stop == NO_NUMBERS)
-            if live:
-                following = self.embed([tokens[record] for record in live])
-                self.streams.feed(list(live.values()), following)
-        return tracks
+        device = self.streams.device
+        rules = TextRules(self.choose, self.embed, limits, self.ends, device)
 
-    def _join(self, waiting: deque[int], live: int) -> dict[int, Stream]:
-        room = len(waiting) if self.rows is None else self.rows - live
-        joining = [waiting.popleft() for _ in range(min(room, len(waiting)))]
-        return dict(zip(joining, self.open(joining), strict=True)) if joining else {}
+        def open_alone(records: list[int]) -> list[tuple[Stream, ...]]:
+            return [(stream,) for stream in self.open(records)]
+
+        written = BatchWriter(self.streams, rules, open_alone, self.rows)()
+        return [self._track(*pair) for pair in zip(limits, written, strict=True)]
+
+    def _track(self, limit: int, written: Written) -> TextTrack:
+        track = TextTrack(limit)
+        for token in written.tokens:
+            track.take(token, self.ends)
+        if written.broken:
+            track.take(NONE, self.ends)
+        return track

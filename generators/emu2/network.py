@@ -260,11 +260,11 @@ class Emu2:
         what the model reads next.
         """
         streams = Streams(self.network.lm.model, self.context)
-        opened = streams.open(prompts)
+        rows = streams.rows(streams.open(prompts))
         vectors: list[Tensor] = []
         while True:
             # Streams keep the order they were opened in: none leaves before the end.
             vectors.append(self.network.project_down(streams.step()))
             if len(vectors) == self.vision.queries:
                 return torch.stack(vectors, dim=1)
-            streams.feed(opened, self.network.project_up(vectors[-1]))
+            streams.feed(rows, self.network.project_up(vectors[-1]))

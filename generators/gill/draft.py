@@ -7,24 +7,32 @@ layers, for every token (`GILLModel.generate`, gill/models.py).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from plait.generators.base import Weights
+from plait.generators.decoding.batch_writer import Written
 from plait.generators.decoding.drafting import (
     InterleavedDraft,
     NativePrompt,
     Piece,
-    Record,
     Segment,
     Stop,
     Track,
     pieces_of,
 )
 from plait.generators.decoding.payloads import pack
-from plait.generators.decoding.sampling import Sampler
+from plait.generators.decoding.rules import Move, Rules
+from plait.generators.decoding.sampling import (
+    NO_NUMBERS,
+    NONE,
+    Numbers,
+    Sampler,
+    are_numbers,
+)
 from plait.generators.decoding.streams import Streams
 from plait.generators.document import Image, ImageRequest, Request, Text, Turn
 from plait.generators.gill.models import GillTokens, load_models
@@ -174,35 +182,26 @@ class GillDraft(InterleavedDraft[GillTrack]):
     def _encode(self, pixels: Tensor) -> Tensor:
         return self.vision(pixels)
 
-    def _advance(
-        self, records: Sequence[Record[GillTrack]], streams: Streams
-    ) -> dict[Record[GillTrack], int]:
-        hidden = streams.step()
-        for record in records:
-            record.track.read(hidden[record.stream.row])
-        forced = {r: r.track.forced for r in records if r.track.stop is None}
-        tokens = {r: token for r, token in forced.items() if token is not None}
-        for record, token in tokens.items():
-            record.take(token)
-        if free := [r for r, token in forced.items() if token is None]:
-            logits = self.logits(hidden[self._rows(free)])
-            self._scale_vokens(free, logits)
-            tokens |= self._sample(self.sampler, logits, free)
-        return tokens
+    def _rules(self, prompts: Sequence[NativePrompt], streams: Streams) -> GillRules:
+        return GillRules(self, prompts, streams.device)
+
+    def _track_of(
+        self, record: int, prompt: NativePrompt, written: Written, rules: Rules
+    ) -> GillTrack:
+        assert isinstance(rules, GillRules)
+        track = self.track(prompt)
+        states = iter(rules.states[record])
+        for token in written.tokens:
+            track.take(token)
+            if token in self.tokens.vokens and track.stop is None:
+                track.read(next(states))
+        if written.broken:
+            track.stop = NO_NUMBERS
+        return track
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Return logits (rows, ids) in float32 of states (rows, width)."""
         return (hidden @ self.table.T).float()
-
-    def _scale_vokens(self, records: Sequence[Record[GillTrack]], logits: Tensor) -> None:
-        """Scale or forbid [IMG0], forbid the others, in place."""
-        first, *others = self.tokens.vokens
-        logits[:, others] = -torch.inf
-        for scale in self.scales:
-            if scale > 1:
-                logits[:, first] = logits[:, first].abs() * scale
-        banned = [not record.track.may_begin_image for record in records]
-        logits[torch.tensor(banned, device=self.device), first] = -torch.inf
 
     def _segments(self, track: GillTrack) -> list[Segment]:
         settings = self.settings
@@ -241,6 +240,109 @@ class GillDraft(InterleavedDraft[GillTrack]):
             elif named or i not in others:
                 runs[-1].append(i)
         return runs
+
+
+class GillRules(Rules):
+    """What `GillTrack` takes next, for the records of a batch."""
+
+    def __init__(
+        self, draft: GillDraft, prompts: Sequence[NativePrompt], device: torch.device
+    ) -> None:
+        super().__init__(len(prompts), device)
+        self._draft = draft
+        self._settings = own = draft.settings
+        self._numbers = Numbers([prompt.seed for prompt in prompts])
+        self._vokens = torch.tensor(draft.tokens.vokens, device=device)
+        self._length = self.count([prompt.length for prompt in prompts])
+        """Positions of prompt and answer."""
+        self._steps = self.count()
+        """Sampled tokens; an image counts as one."""
+        self._place = self.count()
+        """How many tokens of the current image have been fed; 0 in text."""
+        self._images = self.count()
+        """Whole ones."""
+        self._may_end = torch.zeros_like(self.goes_on)
+        """Whether a newline ends the answer, by the tokens before it."""
+        self._has_begun = torch.zeros_like(self.goes_on)
+        # One place more than images have: for the states of records that write text.
+        places = own.max_num_rets * len(self._vokens) + 1
+        width = draft.table.shape[1]
+        self.states = draft.table.new_zeros(len(prompts), places, width)
+        """Of the tokens of all images, in order: (records, places, width)."""
+
+    def move(self, states: Tensor, at: Tensor, going: Tensor) -> Move:
+        """Return the tokens after these states, which belong to the tokens before."""
+        own = self._settings
+        (state,) = states
+        each = len(self._vokens)
+        place = self._place[at]
+        images = self._images[at]
+        in_image = going & (place > 0)
+        spare = self.states.shape[1] - 1
+        self.states[at, (images * each + place - 1).where(in_image, spare)] = state
+        whole = in_image & (place == each)
+        images = images + whole
+        length = self._length[at]
+        steps = self._steps[at]
+        ends_with_image = whole & self._is_at_limit(length, steps)
+        if not own.trailing_text:
+            ends_with_image |= whole & (images >= own.max_num_rets)
+        forced = in_image & ~whole
+        samples = going & ~forced & ~ends_with_image
+        sampled, sound = self._sample(state, at, samples, images)
+        tokens = self._vokens[place.clamp(max=each - 1)].where(forced, sampled)
+        is_newline = tokens == self._draft.tokens.newline
+        ends_line = samples & is_newline & self._may_end[at]
+        begins = samples & (tokens == self._vokens[0])
+        wrote = going & ~ends_with_image & ~ends_line
+        self._note_words(at, wrote & ~is_newline)
+        length = length + wrote
+        steps = steps + (wrote & samples)
+        self._images[at] = images
+        self._place[at] = (place + 1).where(forced, begins.long()).where(going, place)
+        self._length[at] = length
+        self._steps[at] = steps
+        ends_full = wrote & samples & ~begins & self._is_at_limit(length, steps)
+        ends = ends_with_image | ends_line | ends_full
+        written = tokens.where(~ends_with_image, NONE)
+        return Move(written, tokens, ends, samples & ~sound)
+
+    def _is_at_limit(self, length: Tensor, steps: Tensor) -> Tensor:
+        return (steps >= self._settings.num_words) | (length >= self._draft.context)
+
+    def _note_words(self, at: Tensor, words: Tensor) -> None:
+        """Note whether a newline will end the answer, after tokens that are none."""
+        if self._settings.newline == "never":
+            return
+        if self._settings.newline == "upstream":
+            # Only the first token counts.
+            words = words & ~self._has_begun[at]
+            self._has_begun[at] = True
+        self._may_end[at] = self._may_end[at] | words
+
+    def _sample(
+        self, state: Tensor, at: Tensor, samples: Tensor, images: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return tokens (records,) by states (records, width), and which are by numbers.
+
+        The first image token is scaled or forbidden, and the others never chosen.
+        """
+        first = self._draft.tokens.vokens[0]
+        logits = self._draft.logits(state)
+        logits[:, first + 1 : first + len(self._vokens)] = -torch.inf
+        for scale in self._draft.scales:
+            if scale > 1:
+                logits[:, first] = logits[:, first].abs() * scale
+        fits = self._length[at] + len(self._vokens) <= self._draft.context
+        late = self._steps[at] >= self._settings.min_word_tokens
+        may_begin = fits & late & (images < self._settings.max_num_rets)
+        logits[:, first].masked_fill_(~may_begin, -torch.inf)
+        draw = partial(self._numbers.draw, at, samples)
+        return self._draft.sampler.choose(logits, draw), are_numbers(logits)
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Return embeddings (records, width) of ids."""
+        return self._draft.embed_tokens(ids)
 
 
 def first_sentence(text: str) -> str:

@@ -6,23 +6,23 @@ state; here a record's own seed gives the samples, and its neighbours change not
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from plait.generators.base import Failure, Outcome, Result, Skip, Weights
 from plait.generators.content import answer_all, empty
 from plait.generators.decoding.drafting import (
     LimitedTrack,
+    LimitedWriting,
     NativePrompt,
-    Record,
-    Writing,
     too_long,
 )
 from plait.generators.decoding.payloads import pack
 from plait.generators.decoding.sampling import NO_NUMBERS, Sampler
-from plait.generators.decoding.streams import Streams
+from plait.generators.decoding.streams import Stream, Streams
 from plait.generators.document import ImageRequest, Payload, Text
 from plait.generators.janus.draft import ANSWER
 from plait.generators.janus.models import BEGIN_IMAGE, BOS, PAD, READING, USER, load
@@ -30,7 +30,7 @@ from plait.generators.janus.settings import JanusConditionSettings
 from plait.generators.overflow import SCORES, no_numbers
 
 
-class JanusCondition(Writing[LimitedTrack]):
+class JanusCondition(LimitedWriting):
     """Turns prompts into codes; takes the fields of `JanusConditionSettings`.
 
     An image has two streams, one with the prompt and one in which padding stands for it;
@@ -41,9 +41,8 @@ class JanusCondition(Writing[LimitedTrack]):
         self.settings = own = JanusConditionSettings(**settings)
         self.janus = load(own, weights, READING)
         self._use(self.janus.model.model.language_model, own.context)
-        self.codes = self.janus.image_tokens
+        self.limit = self.codes = self.janus.image_tokens
         self.side = int(self.codes**0.5)
-        self.track = lambda prompt: LimitedTrack(prompt, self.context, self.codes)
         choice = (own.image_temperature, own.image_top_p, own.image_greedy)
         self.sampler = Sampler(*choice, own.image_top_k)
 
@@ -88,13 +87,16 @@ class JanusCondition(Writing[LimitedTrack]):
         longest = max(prompt.length for prompt in prompts)
         return Streams(self.decoder, longest + self.codes)
 
-    def _guide(self, records: Sequence[Record[LimitedTrack]], streams: Streams) -> None:
-        if self.settings.streams == 1:
-            return
-        free = [self._without_words(record.track.prompt.ids) for record in records]
-        opened = streams.open([self.embeddings(ids) for ids in free])
-        for record, stream in zip(records, opened, strict=True):
-            record.guides = (stream,)
+    def _open(
+        self, prompts: Sequence[NativePrompt], streams: Streams
+    ) -> Sequence[tuple[Stream, ...]]:
+        ids = [prompt.ids for prompt in prompts]
+        if self.settings.streams == 2:
+            ids += [self._without_words(prompt.ids) for prompt in prompts]
+        opened = streams.open([self.embeddings(own) for own in ids])
+        own = opened[: len(prompts)]
+        free = opened[len(prompts) :]
+        return list(zip(own, free, strict=True)) if free else [(one,) for one in own]
 
     def _without_words(self, ids: Sequence[int]) -> list[int]:
         """Return a prompt of the same length, padding but for the marks at its ends."""
@@ -102,22 +104,15 @@ class JanusCondition(Writing[LimitedTrack]):
         pad = self.janus.id(PAD)
         return [token if token in kept else pad for token in ids]
 
-    def _advance(
-        self, records: Sequence[Record[LimitedTrack]], streams: Streams
-    ) -> dict[Record[LimitedTrack], int]:
-        logits = self.janus.model.model.generation_head(streams.step()).float()
-        mixed = logits[self._rows(records)]
-        if self.settings.streams == 2:
-            rows = [record.guides[0].row for record in records]
-            free = logits[torch.tensor(rows, device=self.device)]
-            mixed = free + self.settings.guidance * (mixed - free)
-        return self._sample(self.sampler, mixed, records)
+    def logits(self, states: Tensor) -> Tensor:
+        """Return guided logits (records, codes) of states (streams, records, width)."""
+        logits: Tensor = self.janus.model.model.generation_head(states).float()
+        if len(logits) == 1:
+            return logits[0]
+        mixed, free = logits
+        return free + self.settings.guidance * (mixed - free)
 
-    def _feed(self, chosen: Mapping[Record[LimitedTrack], int], streams: Streams) -> None:
-        if not chosen:
-            return
-        codes = torch.tensor(list(chosen.values()), device=self.device)
-        fed = self.janus.model.prepare_embeddings_for_image_generation(codes)
-        streams.feed([record.stream for record in chosen], fed)
-        if self.settings.streams == 2:
-            streams.feed([record.guides[0] for record in chosen], fed)
+    def embed_written(self, ids: Tensor) -> Tensor:
+        """Return embeddings (codes, width) of codes (codes,)."""
+        fed: Tensor = self.janus.model.prepare_embeddings_for_image_generation(ids)
+        return fed

@@ -12,12 +12,11 @@ from plait.generators.base import Weights
 from plait.generators.decoding.drafting import (
     InterleavedDraft,
     LimitedTrack,
+    LimitedWriting,
     Piece,
-    Record,
     merge_texts,
 )
 from plait.generators.decoding.sampling import Sampler
-from plait.generators.decoding.streams import Streams
 from plait.generators.document import Content, Image, Request, Text, Turn
 from plait.generators.images import decode
 from plait.generators.janus.models import (
@@ -73,7 +72,7 @@ def _pieces(content: Content) -> list[Piece]:
     return pieces
 
 
-class JanusDraft(InterleavedDraft[LimitedTrack]):
+class JanusDraft(LimitedWriting, InterleavedDraft[LimitedTrack]):
     """Writes answers; takes the fields of `JanusDraftSettings`."""
 
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
@@ -82,8 +81,8 @@ class JanusDraft(InterleavedDraft[LimitedTrack]):
         self.each = self.janus.image_tokens + 2
         self.leading = (self.janus.id(BOS),)
         self._use(self.janus.model.model.language_model, own.context)
-        about = (self.context, own.max_new_tokens, self.janus.id(EOS))
-        self.track = lambda prompt: LimitedTrack(prompt, *about)
+        self.limit = own.max_new_tokens
+        self.end = self.janus.id(EOS)
         greedy = own.temperature == 0
         self.sampler = Sampler(own.temperature or 1.0, own.top_p, greedy, own.top_k)
 
@@ -105,12 +104,10 @@ class JanusDraft(InterleavedDraft[LimitedTrack]):
         begin, end = (mark.expand(len(pixels), 1, -1) for mark in marks)
         return torch.cat([begin, read.pooler_output.to(marks), end], dim=1)
 
-    def _advance(
-        self, records: Sequence[Record[LimitedTrack]], streams: Streams
-    ) -> dict[Record[LimitedTrack], int]:
-        states = streams.step()[self._rows(records)]
-        logits = self.janus.model.lm_head(states).float()
-        return self._sample(self.sampler, logits, records)
+    def logits(self, states: Tensor) -> Tensor:
+        """Return float32 logits (records, ids) of states (1, records, width)."""
+        logits: Tensor = self.janus.model.lm_head(states[0])
+        return logits.float()
 
     def _segments(self, track: LimitedTrack) -> list[Text]:
         text = self.janus.tokenizer.decode(track.ids, skip_special_tokens=True).strip()

@@ -1,42 +1,49 @@
 """The drafting stage of MiniGPT-5: a question in, text and the states of images out.
 
-Upstream runs one record at a time and feeds the eight vokens of an image in one pass, as
-is done here where all records are inside an image. Fed one by one they have the same
-states, because no voken attends to a later one: records that write text and records inside
-an image share every pass. Finished ones leave.
+Upstream runs one record at a time and feeds the eight vokens of an image in one pass. Fed
+one by one they have the same states, because no voken attends to a later one: records that
+write text and records inside an image share every step.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from plait.generators.base import Weights
+from plait.generators.decoding.batch_writer import Written
 from plait.generators.decoding.drafting import (
     InterleavedDraft,
     NativePrompt,
     Piece,
-    Record,
     Segment,
     Stop,
     Track,
-    ids_penalised,
     merge_texts,
     pieces_of,
 )
 from plait.generators.decoding.payloads import pack
-from plait.generators.decoding.sampling import Sampler, penalise
+from plait.generators.decoding.rules import Move, Rules
+from plait.generators.decoding.sampling import (
+    NO_NUMBERS,
+    NONE,
+    Numbers,
+    Sampler,
+    are_numbers,
+    mark_seen,
+    penalise,
+    seen_ids,
+)
 from plait.generators.decoding.streams import Streams
 from plait.generators.document import Image, ImageRequest, Request, Text, Turn
 from plait.generators.minigpt5.models import VOKENS, MiniGPT5Vocabulary, load_models
 from plait.generators.minigpt5.settings import MiniGPT5DraftSettings
 from plait.generators.minigpt5.vision import encoder_pixels
-
-_Record = Record["MiniGPT5Track"]
 
 
 def prompt_parts(request: Request, settings: MiniGPT5DraftSettings) -> list[Piece]:
@@ -197,49 +204,22 @@ class MiniGPT5Draft(InterleavedDraft[MiniGPT5Track]):
         vectors: Tensor = self.encoder(pixels)
         return vectors
 
-    def _ids_to_penalise(self, prompt: NativePrompt) -> list[int]:
-        """Return upstream's leading id; the penalty applies to what is generated, too."""
-        return [self.settings.leading_id]
+    def _rules(self, prompts: Sequence[NativePrompt], streams: Streams) -> MiniGPT5Rules:
+        return MiniGPT5Rules(self, prompts, streams.device)
 
-    def _advance(self, records: Sequence[_Record], streams: Streams) -> dict[_Record, int]:
-        """Give records inside an image their states, and the others their next ids.
-
-        Records inside an image have no new ids: they were fed all of it.
-        """
-        hidden = streams.step_run()
-        drawing = [record for record in records if record.track.drawing]
-        for record in drawing:
-            record.track.collect(hidden[record.stream.row, :-1])
-        # Of an image fed as a whole, the last state is not the image's: it writes on.
-        # Beside records that write, one voken is fed, and its state is the image's.
-        writing = [r for r in records if not r.track.drawing and r.track.stop is None]
-        for record in drawing:
-            record.track.collect(hidden[record.stream.row, -1:])
-        if not writing:
-            return {}
-        states = hidden[self._rows(writing), -1]
-        logits = self.model.lm_head(states).float()
-        seen = ids_penalised(writing)
-        penalty = self.settings.repetition_penalty
-        logits = penalise(logits, seen, penalty)
-        begin = self.vocabulary.begin_image
-        for row, record in zip(logits, writing, strict=True):
-            if record.track.must_begin_image:
-                row[:begin] = -torch.inf
-                row[begin + 1 :] = -torch.inf
-            elif not record.track.may_begin_image:
-                row[begin] = -torch.inf
-        chosen = self._sample(self.sampler, logits, writing)
-        for record, state in zip(writing, states, strict=True):
-            record.track.collect([state])
-        return chosen
-
-    def _feed(self, chosen: Mapping[_Record, int], streams: Streams) -> None:
-        """Feed the ids to the records that have taken them; an image is fed as a whole."""
-        super()._feed({r: t for r, t in chosen.items() if not r.track.drawing}, streams)
-        for record in chosen:
-            if record.track.drawing:
-                streams.feed_run(record.stream, self.embeddings(self.vocabulary.vokens))
+    def _track_of(
+        self, record: int, prompt: NativePrompt, written: Written, rules: Rules
+    ) -> MiniGPT5Track:
+        assert isinstance(rules, MiniGPT5Rules)
+        track = self.track(prompt)
+        images = iter(rules.states[record].split(VOKENS))
+        for token in written.tokens:
+            track.take(token)
+            if token == self.vocabulary.begin_image:
+                track.collect(next(images))
+        if written.broken:
+            track.stop = NO_NUMBERS
+        return track
 
     def _segments(self, track: MiniGPT5Track) -> list[Segment]:
         parts = track.parts()
@@ -260,3 +240,95 @@ class MiniGPT5Draft(InterleavedDraft[MiniGPT5Track]):
         others = Counter(i for i in sorted(track.ids) if i >= size and i != begin)
         named = {self.vocabulary.added_name(i): n for i, n in others.items()}
         return {}, {"left out": named} if named else {}
+
+
+class MiniGPT5Rules(Rules):
+    """What `MiniGPT5Track` takes next, for the records of a batch."""
+
+    def __init__(
+        self, draft: MiniGPT5Draft, prompts: Sequence[NativePrompt], device: torch.device
+    ) -> None:
+        super().__init__(len(prompts), device)
+        self._draft = draft
+        self._settings = own = draft.settings
+        self._numbers = Numbers([prompt.seed for prompt in prompts])
+        self._vokens = torch.tensor(draft.vocabulary.vokens, device=device)
+        # Upstream's leading id is penalised like what is generated.
+        leading = [[own.leading_id]] * len(prompts)
+        self._seen = seen_ids(leading, len(draft.table), device)
+        self._length = self.count([prompt.length for prompt in prompts])
+        """Positions of prompt and answer; an image takes eight."""
+        self._written = self.count()
+        """Sampled ids; an image is one."""
+        self._place = self.count()
+        """How many vokens of the current image have been fed; 0 in text."""
+        self._images = self.count()
+        """Those that have begun."""
+        marks = draft.vocabulary.stops
+        self._marks = [torch.tensor(mark, device=device) for mark in marks]
+        self._latest = self.count(NONE)[:, None].repeat(1, max(map(len, marks)))
+        """The last ids, as many as a mark may have: (records, ids)."""
+        # One image more than an answer has: for the states of records that write text.
+        places = (min(own.max_images, own.max_new_tokens) + 1) * VOKENS
+        width = draft.table.shape[1]
+        self.states = draft.table.new_zeros(len(prompts), places, width)
+        """Of all images, in order: (records, places, width)."""
+
+    def move(self, states: Tensor, at: Tensor, going: Tensor) -> Move:
+        """Return the next ids of records that write; in images, only what is fed."""
+        (state,) = states
+        place = self._place[at]
+        drawing = going & (place > 0) & (place < VOKENS)
+        samples = going & ~drawing
+        sampled, sound = self._sample(state, at, samples)
+        begins = samples & (sampled == self._vokens[0])
+        self._collect(state, at, drawing, begins)
+        written = self._written[at] + samples
+        self._written[at] = written
+        mark_seen(self._seen, at, sampled, samples)
+        latest = torch.cat([self._latest[at][:, 1:], sampled[:, None]], dim=1)
+        latest = latest.where(samples[:, None], self._latest[at])
+        self._latest[at] = latest
+        length = self._length[at] + samples + begins * (VOKENS - 1)
+        self._length[at] = length
+        self._place[at] = (place + 1).where(drawing, begins.long()).where(going, place)
+        is_whole = drawing & (place == VOKENS - 1)
+        is_full = (written >= self._settings.max_new_tokens) | (
+            length >= self._draft.context
+        )
+        ends = is_full | (latest[:, -1] == self._settings.end_id)
+        for mark in self._marks:
+            ends = ends | (latest[:, -len(mark) :] == mark).all(dim=-1)
+        ends = ends & ((samples & ~begins) | is_whole)
+        fed = self._vokens[place.clamp(max=VOKENS - 1)].where(drawing, sampled)
+        return Move(sampled.where(samples, NONE), fed, ends, samples & ~sound)
+
+    def _collect(self, state: Tensor, at: Tensor, drawing: Tensor, begins: Tensor) -> None:
+        """Keep the state before an image, and those at its vokens but the last."""
+        images = self._images[at]
+        place = (images - 1) * VOKENS + self._place[at]
+        place = (images * VOKENS).where(begins, place)
+        spare = self.states.shape[1] - 1
+        self.states[at, place.where(begins | drawing, spare)] = state
+        self._images[at] = images + begins
+
+    def _sample(self, state: Tensor, at: Tensor, samples: Tensor) -> tuple[Tensor, Tensor]:
+        """Return ids (records,) by states (records, width), and which are by numbers."""
+        begin = self._draft.vocabulary.begin_image
+        logits = self._draft.model.lm_head(state).float()
+        penalty = self._settings.repetition_penalty
+        logits = penalise(logits, self._seen[at], penalty)
+        images = self._images[at]
+        fits = self._length[at] + VOKENS <= self._draft.context
+        may_begin = fits & (images < self._settings.max_images)
+        if self._settings.force_image:
+            must_begin = may_begin & (images == 0)
+            logits[:, :begin].masked_fill_(must_begin[:, None], -torch.inf)
+            logits[:, begin + 1 :].masked_fill_(must_begin[:, None], -torch.inf)
+        logits[:, begin].masked_fill_(~may_begin, -torch.inf)
+        draw = partial(self._numbers.draw, at, samples)
+        return self._draft.sampler.choose(logits, draw), are_numbers(logits)
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Return embeddings (records, width) of ids."""
+        return self._draft.embed_tokens(ids)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from plait.generators.base import Failure, Outcome, Result, Skip
 from plait.generators.content import answer_all, empty
-from plait.generators.decoding.sampling import NO_NUMBERS, NONE, are_numbers
+from plait.generators.decoding.sampling import NO_NUMBERS, sound_tokens
 from plait.generators.document import LogprobsRequest, Request, Turn
 from plait.generators.logprobs import AnswerTokens, Logprobs
 from plait.generators.overflow import SCORES, no_numbers
@@ -114,37 +114,47 @@ class AnswerReader:
 
     def __init__(self, rows: Sequence[tuple[dict[str, Ids], Ids]]) -> None:
         """`rows` are a question's answers, and the tokens that are put into its reply."""
-        self._paths = [path for _, path in rows]
         self._wanted = [_beginnings_along(path, answers) for answers, path in rows]
-        self.logprobs: list[dict[Ids, float]] = [{} for _ in rows]
-        """By row: of each beginning of an answer, that of its last token."""
-        self._steps = [0] * len(rows)
+        # One step more than any row has: a row that has ended may be asked once more.
+        steps = max(len(beginnings) for beginnings in self._wanted) + 1
+        most = max(len(step) for row in self._wanted for step in row)
+        self._tokens = torch.zeros(len(rows), steps, dtype=torch.long)
+        """The path of each row, then any token that it asks for: (rows, steps)."""
+        self._columns = torch.zeros(len(rows), steps, most, dtype=torch.long)
+        """The tokens whose logarithms are read: (rows, steps, tokens)."""
+        for row, (_, path) in enumerate(rows):
+            for step, beginnings in enumerate(self._wanted[row]):
+                asked = torch.tensor([ids[-1] for ids in beginnings])
+                self._columns[row, step, : len(asked)] = asked
+                self._tokens[row, step] = path[step] if step < len(path) else asked[0]
+        self._values = torch.zeros(len(rows), steps, most)
+        self._steps = torch.zeros(len(rows), dtype=torch.long)
 
-    def __call__(self, logits: Tensor, records: Sequence[int]) -> list[int]:
+    def __call__(self, logits: Tensor, records: Tensor) -> Tensor:
         """Return the next token of each row's path; NONE where logits are no numbers."""
-        wanted = [self._wanted[row][self._steps[row]] for row in records]
-        rows: list[int] = []
-        columns: list[int] = []
-        for row, beginnings in enumerate(wanted):
-            rows += [row] * len(beginnings)
-            columns += [ids[-1] for ids in beginnings]
-        values = iter(logits.log_softmax(-1)[rows, columns].tolist())
-        sound = are_numbers(logits).tolist()
-        tokens = []
-        for row, beginnings, is_sound in zip(records, wanted, sound, strict=True):
-            own_values = islice(values, len(beginnings))
-            logprobs = dict(zip(beginnings, own_values, strict=True))
-            tokens.append(self._next(row, logprobs, is_sound))
-        return tokens
+        if self._values.device != logits.device:
+            self._move(logits.device)
+        step = self._steps[records].clamp(max=self._tokens.shape[1] - 1)
+        columns = self._columns[records, step]
+        values = logits.log_softmax(-1).gather(1, columns)
+        self._values[records, step] = values
+        self._steps[records] = step + 1
+        return sound_tokens(self._tokens[records, step], logits)
 
-    def _next(self, row: int, logprobs: dict[Ids, float], is_sound: bool) -> int:
-        self.logprobs[row] |= logprobs
-        path = self._paths[row]
-        step = self._steps[row]
-        self._steps[row] += 1
-        if not is_sound:
-            return NONE
-        return path[step] if step < len(path) else next(iter(logprobs))[-1]
+    def _move(self, device: torch.device) -> None:
+        for name in ("_tokens", "_columns", "_values", "_steps"):
+            setattr(self, name, getattr(self, name).to(device))
+
+    @property
+    def logprobs(self) -> list[dict[Ids, float]]:
+        """By row: of each beginning of an answer, that of its last token."""
+        found: list[dict[Ids, float]] = []
+        for row, steps in zip(self._values.tolist(), self._wanted, strict=True):
+            own: dict[Ids, float] = {}
+            for values, beginnings in zip(row, steps, strict=False):
+                own |= zip(beginnings, values, strict=False)
+            found.append(own)
+        return found
 
 
 def _beginnings_along(path: Ids, answers: Mapping[str, Ids]) -> list[list[Ids]]:

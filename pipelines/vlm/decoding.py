@@ -23,12 +23,15 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 
 from plait.generators.decoding.sampling import (
+    NONE,
+    Numbers,
     draw_tokens,
+    mark_seen,
     nucleus,
     penalise,
-    read_tokens,
+    seen_ids,
     shortlist,
-    uniforms,
+    sound_tokens,
 )
 from plait.generators.decoding.streams import Stream, Streams
 from plait.generators.decoding.texts import TextTrack, TextWriter
@@ -49,8 +52,9 @@ _CHANGING_ROPE = frozenset({"dynamic", "longrope"})
 """Rules whose frequencies depend on the longest text of a batch."""
 
 
-LogitsChooser = Callable[[Tensor, Sequence[int]], list[int]]
-"""Next token of some rows, or NONE, from float32 logits (rows, vocabulary) and indices."""
+LogitsChooser = Callable[[Tensor, Tensor], Tensor]
+"""Next tokens (rows,), or NONE, from float32 logits (rows, vocabulary) and the numbers
+(rows,) of these rows in the batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,12 +228,13 @@ def by_streams(
         new = [read[record] for record in records]
         return streams.open([p.embeddings for p in new], [p.position_ids for p in new])
 
-    def choose(states: Tensor, records: list[int]) -> list[int]:
-        return chooser(model.lm_head(states).float(), records)
+    def choose(states: Tensor, records: Tensor) -> Tensor:
+        logits = model.lm_head(states[0]).float()
+        # The head may lie on another device than the first layer.
+        return chooser(logits, records.to(logits.device)).to(records.device)
 
-    def embed(tokens: list[int]) -> Tensor:
-        ids = torch.tensor(tokens, device=embedding.weight.device)
-        return embedding(ids)  # type: ignore[no-any-return]
+    def embed(tokens: Tensor) -> Tensor:
+        return embedding(tokens)  # type: ignore[no-any-return]
 
     ends = end_ids(model.generation_config)
     write = TextWriter(streams, open_streams, choose, embed, ends, settings.rows)
@@ -269,7 +274,9 @@ class ChosenTokens(LogitsProcessor):  # type: ignore[misc]
         live = [row for row, track in enumerate(self._tracks) if track.stop is None]
         # A row that has ended gets such a token: `generate` stops once all rows have one.
         tokens = [min(self._ends, default=0)] * len(self._tracks)
-        for row, token in zip(live, self._chooser(scores[live], live), strict=True):
+        rows = torch.tensor(live, device=scores.device)
+        chosen = self._chooser(scores[rows], rows).tolist()
+        for row, token in zip(live, chosen, strict=True):
             self._tracks[row].take(token, self._ends)
             if self._tracks[row].stop is None:
                 tokens[row] = token
@@ -286,38 +293,35 @@ class TokenChooser:
         """`prompts` are the token ids of each record's prompt, without padding."""
         self._settings = settings
         self._prompts = prompts
-        self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        self._numbers = Numbers(seeds)
         self._seen: Tensor | None = None
         """Of each record, which tokens it has: (records, vocabulary)."""
 
-    def __call__(self, logits: Tensor, records: Sequence[int]) -> list[int]:
-        """Return the records' tokens by their logits (records, vocabulary).
+    def __call__(self, logits: Tensor, records: Tensor) -> Tensor:
+        """Return the tokens (rows,) of `records` (rows,) by logits (rows, vocabulary).
 
         NONE stands where these are no numbers.
         """
         penalty = self._settings.repetition_penalty
         if penalty == 1.0:
-            return read_tokens(self._choose(logits, records), logits)
+            return sound_tokens(self._choose(logits, records), logits)
         if self._seen is None:
-            shape = len(self._prompts), logits.shape[1]
-            self._seen = torch.zeros(shape, dtype=torch.bool, device=logits.device)
-            for row, ids in zip(self._seen, self._prompts, strict=True):
-                row[ids] = True
+            prompts = [ids.tolist() for ids in self._prompts]
+            self._seen = seen_ids(prompts, logits.shape[1], logits.device)
         scores = penalise(logits, self._seen[records], penalty)
-        tokens = read_tokens(self._choose(scores, records), logits)
-        self._seen[records, tokens] = True
+        tokens = sound_tokens(self._choose(scores, records), logits)
+        mark_seen(self._seen, records, tokens, tokens != NONE)
         return tokens
 
-    def _choose(self, scores: Tensor, records: Sequence[int]) -> Tensor:
+    def _choose(self, scores: Tensor, records: Tensor) -> Tensor:
         settings = self._settings
         if settings.temperature == 0:
             return scores.argmax(dim=-1)
         limited = nucleus(
             shortlist(scores / settings.temperature, settings.top_k), settings.top_p
         )
-        generators = (self._generators[record] for record in records)
         # In vocabulary order, in float64.
-        return draw_tokens(limited.double().softmax(-1), uniforms(generators))
+        return draw_tokens(limited.double().softmax(-1), self._numbers.draw(records))
 
 
 def plain_generation(model: Any, tokenizer: Any) -> GenerationConfig:

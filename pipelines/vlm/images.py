@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from transformers import LogitsProcessor, LogitsProcessorList
 
 from plait.generators.base import Outcome, Result, Weights
 from plait.generators.content import answer_all, prompt_and_seed
-from plait.generators.decoding.sampling import Sampler, are_numbers
+from plait.generators.decoding.sampling import Numbers, Sampler, are_numbers
 from plait.generators.document import ImageRequest
 from plait.generators.errors import CheckpointError
 from plait.generators.images import Drawing
@@ -242,9 +243,10 @@ class GuidedCodes(LogitsProcessor):  # type: ignore[misc]
         self._guidance = guidance
         self._sampler = sampler
         self._layout = layout
-        self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        self._images = torch.arange(len(seeds), device=layout.codes.device)
+        self._numbers = Numbers(seeds)
         self._chosen: list[Tensor] = []
-        self.sound = torch.ones(len(seeds), dtype=torch.bool)
+        self.sound = torch.ones_like(self._images, dtype=torch.bool)
         """Whether each image had numbers to choose by at every step."""
 
     @property
@@ -254,7 +256,7 @@ class GuidedCodes(LogitsProcessor):  # type: ignore[misc]
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Return scores (rows, vocabulary) that are 0 at the token and -inf elsewhere."""
-        images = len(self._generators)
+        images = len(self._images)
         fixed = self._layout.only_token_at(len(self._chosen))
         if fixed is None:
             columns = scores.float().log_softmax(-1)[:, self._layout.codes]
@@ -262,9 +264,10 @@ class GuidedCodes(LogitsProcessor):  # type: ignore[misc]
             if self._guidance > 1:
                 free = columns[images:]
                 mixed = free + self._guidance * (mixed - free)
-            self.sound &= are_numbers(mixed).cpu()
-            mixed = mixed.nan_to_num()
-            tokens = self._layout.codes[self._sampler.sample(mixed, self._generators)]
+            self.sound &= are_numbers(mixed)
+            draw = partial(self._numbers.draw, self._images)
+            columns = self._sampler.choose(mixed.nan_to_num(), draw)
+            tokens = self._layout.codes[columns]
         else:
             tokens = torch.full((images,), fixed, device=scores.device)
         self._chosen.append(tokens)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from plait.generators.base import Failure, Outcome, Result, Weights
 from plait.generators.content import answer_all
-from plait.generators.decoding.sampling import NO_NUMBERS, read_tokens
+from plait.generators.decoding.sampling import NO_NUMBERS, sound_tokens
 from plait.generators.decoding.streams import Stream, Streams
 from plait.generators.decoding.texts import TextTrack, TextWriter
 from plait.generators.document import Draft, Image, Request, Text
@@ -37,14 +37,11 @@ def replies(
     def open_streams(records: list[int]) -> list[Stream]:
         return _open_streams(judge, streams, [prompts[record] for record in records])
 
-    def best(states: Tensor, records: list[int]) -> list[int]:
-        logits = judge.logits(states)
-        return read_tokens(logits.argmax(dim=-1), logits)
+    def best(states: Tensor, records: Tensor) -> Tensor:
+        logits = judge.logits(states[0])
+        return sound_tokens(logits.argmax(dim=-1), logits)
 
-    def embed(tokens: list[int]) -> Tensor:
-        return judge.embeddings(torch.tensor(tokens))
-
-    return TextWriter(streams, open_streams, best, embed, {end})(limits)
+    return TextWriter(streams, open_streams, best, judge.embeddings, {end})(limits)
 
 
 def _open_streams(
