@@ -202,6 +202,9 @@ class Document:
     segments: Content = ()
     ends: tuple[int, ...] = ()
     """For a conversation of several turns: segments up to the end of each turn's answer."""
+    history: Literal["given"] | None = field(default=None, kw_only=True)
+    """What stood before the later turns of a conversation: the answers that the data give
+    to the earlier ones, or None for the system's own."""
 
     @classmethod
     def of(cls, answers: Sequence[Content]) -> "Document":
@@ -365,6 +368,17 @@ class Query:
                 openings.append(turns)
                 turns = ()
         return tuple(openings)
+
+    @property
+    def given_answers(self) -> tuple[Content, ...]:
+        """What the data say after each turn of the user; empty where they say nothing."""
+        given: list[Content] = []
+        for turn in self.turns:
+            if turn.role == "user":
+                given.append(())
+            elif turn.role == "assistant" and given:
+                given[-1] += turn.content
+        return tuple(given)
 
     @property
     def images(self) -> tuple[Image, ...]:

@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Self
 
 from plait.generators.base import Failure, Outcome, Result, Skip, StageSpec, Walk
 from plait.generators.document import AnswerForm, Document, Query
-from plait.generators.system import LaterJobs, Limits, Progress, Repetition, Role
+from plait.generators.errors import UsageError
+from plait.generators.system import History, LaterJobs, Limits, Progress, Repetition, Role
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +75,15 @@ class AnswersAtHand(ABC):
     def as_variant(self, name: str) -> Self:
         """Return it under another name, as no cell of a matrix of pairings."""
         return replace(self, name=name, lvlm=None)
+
+    def with_history(self, history: History) -> Self:
+        """Return it as it is with its own history; UsageError for any other."""
+        if history == "own":
+            return self
+        raise UsageError(
+            f"{self.name!r} has answers that are there already, before which no other "
+            "history can be put; history = 'given' is for models"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

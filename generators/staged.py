@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
-from plait.generators.base import Failure, Result, StageSpec, Walk
+from plait.generators.base import Failure, Result, Skip, StageSpec, Walk
 from plait.generators.document import (
     AnswerForm,
     Content,
@@ -24,9 +24,12 @@ from plait.generators.document import (
     Text,
     Turn,
 )
+from plait.generators.errors import UsageError
 from plait.generators.rendering import Notes, Renderer, Rendering, change_stages
 from plait.generators.system import (
+    GIVEN,
     TEXT_POSITION,
+    History,
     LaterJobs,
     Limits,
     Progress,
@@ -68,6 +71,8 @@ class StagedSystem(ABC):
     """Draws its images; None where it draws none, or where they come with the text."""
     lvlm: str | None = None
     t2i: str | None = None
+    history: History = "own"
+    """Which answers stand before the later turns of a conversation."""
 
     @property
     @abstractmethod
@@ -115,18 +120,23 @@ class StagedSystem(ABC):
     @property
     def beside_stages(self) -> Mapping[str, Any]:
         """What decides its answers beside its stages, by what it does."""
-        return {"plan its answers": self.limits.images}
+        decided: dict[str, Any] = {"plan its answers": self.limits.images}
+        if self.history == GIVEN:
+            # Not told otherwise: runs of earlier versions knew no other history.
+            decided["answer later turns"] = self.history
+        return decided
 
     @property
     def facts(self) -> Mapping[str, Any]:
         """What is written down of it in a run's results, besides its stages."""
         rendering = self.rendering
-        return {
+        facts = {
             "variant": self.variant,
             "max_images": self.limits.images,
             "rounds": self.limits.rounds,
             "input_images": 0 if rendering is None else rendering.input_images,
         }
+        return facts if self.history == "own" else facts | {"history": self.history}
 
     def with_stages(self, change: Callable[[StageSpec], StageSpec]) -> Self:
         """Return it with every stage replaced by `change(stage)`."""
@@ -136,19 +146,46 @@ class StagedSystem(ABC):
         """Return it under another name, as no cell of a matrix of pairings."""
         return replace(self, name=name, lvlm=None)
 
+    @property
+    def reads_history(self) -> bool:
+        """Whether its answer to a turn may depend on its answers to earlier ones."""
+        return True
+
+    def with_history(self, history: History) -> Self:
+        """Return it with other answers before the later turns of a conversation.
+
+        UsageError where it reads none.
+        """
+        if history == GIVEN and not self.reads_history:
+            raise UsageError(
+                f"{self.name!r} draws from the last turn alone, so that no history makes a "
+                "difference; leave history out"
+            )
+        return replace(self, history=history)
+
     # ---------------------------------------------------------------------------- walks
 
     def answer(self, query: Query, repetition: Repetition) -> Walk[Document]:
         """Walk to the answer to all turns of a query.
 
-        Every turn of the user is answered after the system's own answers to earlier ones,
-        or as the wording has it, where that is a `Session`.
+        Every turn of the user is answered after the answers of the system's `history` to
+        earlier ones, or as the wording has it, where that is a `Session`. A Skip where the
+        data lack an answer that the history is to give.
         """
         prompt = repetition.prompt
         state = self._begin(query, repetition)
+        openings = query.openings
         answers: list[Content] = []
+        given = None
+        if self.history == GIVEN and len(openings) > 1:
+            given = query.given_answers
+            if () in given[:-1]:
+                return Skip(
+                    f"history = 'given': the query gives no answer to its turn "
+                    f"{given.index(()) + 1} of {len(openings)}"
+                )
         turns: tuple[Turn, ...] = ()
-        for opening in query.openings:
+        for number, opening in enumerate(openings):
             turns += opening
             asked = query if turns == query.turns else replace(query, turns=turns)
             following = prompt.next_query(asked) if isinstance(prompt, Session) else asked
@@ -159,8 +196,12 @@ class StagedSystem(ABC):
                     return reply
                 written = reply.value
             answers.append(written)
-            turns += (Turn("assistant", written),)
-        return Result(Document.of(answers), notes=state.notes.by_stage)
+            shown = written if given is None else given[number]
+            turns += (Turn("assistant", shown),)
+        document = Document.of(answers)
+        if given is not None:
+            document = replace(document, history="given")
+        return Result(document, notes=state.notes.by_stage)
 
     def reply(self, query: Query, repetition: Repetition) -> Walk[Document]:
         """Walk to the reply to the last turn alone, after the answers in `query`."""

@@ -31,6 +31,12 @@ ROLES: tuple[Role, ...] = get_args(Role)
 """In the order of a chain."""
 
 
+History = Literal["own", "given"]
+"""What stands before the later turns of a conversation: the system's own answers to the
+earlier ones, or those that the data give."""
+GIVEN: History = "given"
+
+
 class Prompter(Protocol):
     """A task set's wording of its queries."""
 
@@ -232,4 +238,11 @@ class System(DescribedSystem, Protocol):
 
     def as_variant(self, name: str) -> Self:
         """Return it under another name, as no cell of a matrix of pairings."""
+        ...
+
+    def with_history(self, history: History) -> Self:
+        """Return it with other answers before the later turns of a conversation.
+
+        UsageError where it reads none.
+        """
         ...

@@ -36,6 +36,11 @@ class TextToImageAlone(StagedSystem):
         return self.rendering.input_images > 0
 
     @property
+    def reads_history(self) -> bool:
+        """Whether it edits: what it drew before is then what it goes on from."""
+        return self.edits
+
+    @property
     def roles(self) -> Mapping[Role, StageSpec]:
         """The stages that draw."""
         return self.rendering.roles

@@ -250,6 +250,7 @@ class PlannedSystem(WritingSystem):
         """How plans are asked for and read, and what has images drawn again."""
         critic = self.rendering and self.rendering.critic
         return {
+            **super().beside_stages,
             "plan its answers": (self.planner, self.max_images),
             "have images drawn again": critic and critic.review,
         }

@@ -38,6 +38,7 @@ from plait.generators.names import validate
 from plait.generators.packs import PackPath
 from plait.generators.released import OFFICIAL as RELEASED_TEXTS
 from plait.generators.secrets import know, without_known_keys
+from plait.generators.system import History
 from plait.pipelines.critic import CriticSettings
 from plait.pipelines.servers.settings import ServerTable
 from plait.scorers import takes
@@ -46,6 +47,7 @@ from plait.scorers.judging.sources import Mode, RubricSource, parse_rubric
 from plait.scorers.statistics.estimate import LEAST
 from plait.scorers.statistics.margins import Margin, parse_margin
 from plait.scorers.statistics.multiple import Correction
+from plait.scorers.turns import judged_name
 
 OFFICIAL = "official:"
 """Prefix of `data` that already holds answers."""
@@ -139,6 +141,9 @@ class VariantConfig(_Section):
     """A name as `plait list systems` shows it."""
     models: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)
     """Settings of its models, over those of `[models.NAME]`."""
+    history: History = "own"
+    """What stands before the later turns of a conversation: `own` answers of the system to
+    the earlier ones, or those `given` by the data."""
 
 
 class ReferenceSettings(_Section):
@@ -282,6 +287,10 @@ class RunConfig(_Section):
         for name in _NEWER:
             if not values[name]:
                 del values[name]
+        for variant in values.get("variants", {}).values():
+            # As variants of earlier versions have none.
+            if variant["history"] == "own":
+                del variant["history"]
         return values
 
     @property
@@ -411,7 +420,7 @@ def _for_scorers(config: RunConfig) -> RunConfig:
     named = {key: getattr(config, key) for key in OF_JUDGES}
     given = {key: value for key, value in named.items() if value is not None}
     taken: dict[str, dict[str, Any]] = {}
-    for name in config.scorers:
+    for name in dict.fromkeys(map(judged_name, config.scorers)):
         own = {key: value for key, value in given.items() if takes(name, key)}
         if own:
             taken[name] = own

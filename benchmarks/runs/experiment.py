@@ -98,6 +98,7 @@ from plait.scorers.judging.resolve import (
     refuse_wrong_rubric,
     takes_run_rubric,
 )
+from plait.scorers.turns import asked_scorer, judged_name
 
 P = TypeVar("P", System, Scorer)
 _MOST_WITH_NOTES = 20_000
@@ -239,6 +240,7 @@ class Experiment:
         """By judge, the texts that it asks with, where these are no part of plait."""
         texts = {}
         for scorer in self.scorers:
+            scorer = asked_scorer(scorer)
             if isinstance(scorer, ChatJudge) and scorer.texts:
                 texts[scorer.name] = scorer.texts
         return texts
@@ -616,7 +618,7 @@ def _system_of(name: str, config: RunConfig, task: TaskSet, models: Models) -> S
     if name not in config.variants:
         return system
     # No cell of a matrix of pairings, where its system stands.
-    return system.as_variant(name)
+    return system.as_variant(name).with_history(config.variants[name].history)
 
 
 def with_variant(name: str, config: RunConfig, models: Models) -> tuple[str, Models]:
@@ -662,7 +664,7 @@ def models_named(names: Iterable[str]) -> set[str]:
     """Return what settings may be for, given names of systems and scorers."""
     models = set[str]()
     for name in names:
-        for part in (name, chat_model(name)):
+        for part in (name, judged_name(name), chat_model(name)):
             models |= {part, *parts_of(part).models}
     return models
 
@@ -747,7 +749,11 @@ def scorer_of(name: str, config: RunConfig, models: Models) -> Scorer:
 
 
 def scorer_settings(name: str, config: RunConfig, models: Models) -> dict[str, Any]:
-    """Return the settings of the scorer that a config names, but for its defaults."""
+    """Return the settings of the scorer that a config names, but for its defaults.
+
+    `turns:SCORER` and its kin have those of the scorer that they ask.
+    """
+    name = judged_name(name)
     settings = dict(models.of(name))
     if is_judge(name):
         settings = {"seed": config.seed} | settings

@@ -5,6 +5,8 @@
 | `id`, else `question_id`, `index`, ... | a text or whole number; else the row's number |
 | `question` or `prompt` | text with `<image>` marks, list of texts and images, or chat |
 | `messages` or `conversations` | a chat: turns of `role`, `content` or `from`, `value` |
+| of a turn of the user: `looks_back` | whether it asks about the system's own answers |
+| beside it `answer`, `choices`, `criteria`, `wants_images` | of that turn, as below |
 | `images` or `image`, `image_1`, `image_2`, ... | see `reading/content.py` |
 | `answer` or `reference` | text, list, image; of `choices` a letter, text, index from 0 |
 | `answer_images` | images of the answer, where it is a text |
@@ -13,6 +15,8 @@
 | `choices` or `options`, or columns `A`, `B`, ... | texts; shown below the question |
 | `category`, `field` | groups of the tables |
 | `wants_images` | whether an answer should hold images |
+
+A chat in which any turn says whether it `looks_back` is a session (`sessions.py`).
 
 Everything else is kept as metadata. Images without marks stand before the question. An
 answer is expected to hold images where the true one does, where a criterion is about them,
@@ -24,10 +28,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from plait.benchmarks.tasks.published import UNKNOWN, RowGroup, TaskSet, task_set
 from plait.benchmarks.tasks.reading.columns import (
@@ -71,12 +75,14 @@ from plait.benchmarks.tasks.reading.rules import (
     of_type,
 )
 from plait.benchmarks.tasks.reading.sources import FilesAsFound, Located, locate
+from plait.benchmarks.tasks.sessions import ask_turn_by_turn
 from plait.generators.document import Content, Document, Image, Query, Text, Turn
 from plait.generators.replies import as_bool
 from plait.generators.unicode import trouble
 from plait.scorers.answers import KNOWN, LETTER
 from plait.scorers.judging.criteria import ABOUTS, QUERY_CRITERIA
 from plait.scorers.kept import MASK, mask_text
+from plait.scorers.turns import TURNS, AskedTurn, turns_text
 
 NAME = "rows"
 ROWS = f"{NAME}:"
@@ -84,6 +90,8 @@ _BATCH = 256
 """Rows of Parquet whose images are checked together."""
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _ASK = "Answer with the letter of the right option."
+_LOOKS_BACK = "looks_back"
+"""Key of a turn of the user, by which a chat is a session."""
 _CRITERION_KEYS = ("criterion", "question", "text")
 _GIVEN_ANSWERS = ("question", "answer", "model", "gt_answer")
 _LONGEST_METADATA = 100_000
@@ -250,7 +258,23 @@ def load(
         by_columns=rows.about(),
     )
     rows.as_found.refuse_changes()
-    return task
+    return ask_turn_by_turn(task)
+
+
+class _Talk(NamedTuple):
+    """What is asked, and what a chat says."""
+
+    turns: tuple[Turn, ...]
+    """Up to the last turn of the user."""
+    after: Content = ()
+    """What the chat says after it."""
+    asked: Sequence[Row] = ()
+    """The user's turns as they stand in the chat; none of a question by itself."""
+
+    @property
+    def is_session(self) -> bool:
+        """Whether any turn says if it looks back."""
+        return any(_LOOKS_BACK in row.values for row in self.asked)
 
 
 @dataclass(frozen=True)
@@ -307,22 +331,23 @@ class _Queries:
         category = self._label(own, "category")
         field = self._label(own, "field")
         choices = self._choices(own)
-        turns, last = self._turns(own, choices)
-        reference, known = self._answer(own, choices, last)
+        talk = self._turns(own, choices)
+        reference, known = self._answer(own, choices, talk.after)
         criteria = self._criteria(own)
         metadata = self._metadata(own) | known | self._mask(own)
         if criteria and not isinstance(criteria, str):
             metadata[QUERY_CRITERIA] = json.dumps(criteria, default=str)
-        return Query(
+        query = Query(
             id=self._id(own, row.id),
             category=category,
             field="" if field == UNKNOWN else field,
-            turns=turns,
+            turns=talk.turns,
             reference=reference,
             criteria=criteria if isinstance(criteria, str) else None,
             wants_images=self._wants_images(own, reference, criteria, choices),
             metadata=metadata,
         )
+        return self._session(query, talk) if talk.is_session else query
 
     def _id(self, own: Mapping[str, Any], number: str) -> str:
         if not self.columns.has("id"):
@@ -347,9 +372,7 @@ class _Queries:
 
     # ----------------------------------------------------------------------- questions
 
-    def _turns(
-        self, own: Mapping[str, Any], choices: Sequence[str]
-    ) -> tuple[tuple[Turn, ...], Content]:
+    def _turns(self, own: Mapping[str, Any], choices: Sequence[str]) -> _Talk:
         """Return what is asked, and what a chat says after its last question."""
         (name,) = self.columns.by_meaning["question"]
         value = self.columns.value(own, "question")
@@ -357,8 +380,10 @@ class _Queries:
             raise RowError(Rule.EMPTY, f"{name} is empty")
         asked = parse_content(value, in_table=self.in_table or name.lower() in MESSAGES)
         images = self._images(own, "images")
+        rows: list[Row] = []
         if is_chat(asked):
             turns = self.reader.turns(asked, images, name)
+            rows = [Row.of(item, f"{name}[{i}]") for i, item in enumerate(asked)]
         else:
             is_text = isinstance(asked, str)
             below = _below(asked if is_text else "", choices)
@@ -378,22 +403,59 @@ class _Queries:
         # What a chat says after its last question is its answer, not part of the query.
         end = users[-1] + 1
         after = chain.from_iterable(turn.content for turn in turns[end:])
-        return tuple(turns[:end]), tuple(after)
+        said = [rows[i] for i in users] if rows else []
+        return _Talk(tuple(turns[:end]), tuple(after), said)
 
     def _choices(self, own: Mapping[str, Any]) -> list[str]:
-        value = parse(self.columns.value(own, "choices"))
+        value = self.columns.value(own, "choices")
+        return _choices_of(value, self.columns.told.get("choices", ""))
+
+    # ------------------------------------------------------------------------ sessions
+
+    def _session(self, query: Query, talk: _Talk) -> Query:
+        """Return a query whose turns are known one by one.
+
+        Its reference has one answer for each, and where the chat lacks the assistant's
+        turn, the answer stands in its place.
+        """
+        given = query.given_answers
+        last = query.reference.segments if query.reference else ()
+        turns: list[Turn] = []
+        truths: list[Content] = []
+        asked: list[AskedTurn] = []
+        for number, opening in enumerate(query.openings):
+            row = talk.asked[number]
+            is_last = number + 1 == len(talk.asked)
+            choices = _choices_of(row.values.get("choices"), row.path("choices"))
+            truth = self._answer_of_turn(row) or given[number] or (last if is_last else ())
+            metadata: dict[str, str] = {}
+            if choices and truth:
+                letter = _letter_of(_choice_in(row, truth), choices, row.path("answer"))
+                truth = (Text(letter),)
+                metadata[KNOWN] = _known_letter(letter, choices)
+            content = opening[-1].content
+            if below := _below(Document(content).text, choices):
+                content = (*content, Text(below))
+            turns += [*opening[:-1], Turn("user", content)]
+            if not is_last:
+                turns.append(Turn("assistant", given[number] or truth))
+            truths.append(truth)
+            asked.append(_asked_turn(row, truth, choices, metadata))
+        return replace(
+            query,
+            turns=tuple(turn for turn in turns if turn.content),
+            reference=Document.of(truths) if any(truths) else None,
+            wants_images=any(turn.wants_images for turn in asked),
+            metadata={**query.metadata, TURNS: turns_text(asked)},
+        )
+
+    def _answer_of_turn(self, row: Row) -> Content:
+        value = row.values.get("answer")
         if value is None:
-            return []
-        name = self.columns.told["choices"]
-        if isinstance(value, dict) and isinstance(value.get("text"), list):
-            value = value["text"]  # as ARC and OpenBookQA have them, beside labels
-        listed = of_type(value, list, name)
-        texts = [str(c) if isinstance(c, int | float) else c for c in listed]
-        choices = [of_type(c, str, f"{name}[{i}]") for i, c in enumerate(texts)]
-        if not 2 <= len(choices) <= len(_LETTERS):
-            detail = f"{name} has {len(choices)} choices; give 2 to {len(_LETTERS)}"
-            raise RowError(Rule.CHOICE, detail)
-        return choices
+            return ()
+        name = row.path("answer")
+        found = parse_content(value, in_table=False)
+        return self.reader.content(found, [], name, images_first=False)
 
     # ------------------------------------------------------------------------- answers
 
@@ -412,9 +474,8 @@ class _Queries:
         name = self.columns.told["answer"]
         if choices:
             letter = _letter_of(value, choices, name)
-            known = {"form": LETTER, "truth": letter, "of": len(choices)}
             truth = Document((Text(letter), *images))
-            return truth, {KNOWN: json.dumps(known)}
+            return truth, {KNOWN: _known_letter(letter, choices)}
         found = parse_content(value, in_table=self.in_table)
         if is_chat(found):
             raise RowError(Rule.WRONG_TYPE, f"{name} is a chat; give a text or a list")
@@ -423,14 +484,8 @@ class _Queries:
 
     def _criteria(self, own: Mapping[str, Any]) -> str | list[Any]:
         """Return the text that is the criteria, or the list of them; RowError."""
-        value = parse(self.columns.value(own, "criteria"))
-        if value is None:
-            return []
-        name = self.columns.told["criteria"]
-        if isinstance(value, str):
-            return of_type(value, str, name)
-        items = value if isinstance(value, list) else [value]
-        return [_criterion(item, f"{name}[{i}]") for i, item in enumerate(items)]
+        value = self.columns.value(own, "criteria")
+        return _criteria_of(value, self.columns.told.get("criteria", ""))
 
     def _wants_images(
         self,
@@ -439,15 +494,11 @@ class _Queries:
         criteria: str | list[Any],
         choices: Sequence[str],
     ) -> bool:
-        stated = self.columns.value(own, "wants_images")
+        value = self.columns.value(own, "wants_images")
+        stated = _flag(value, self.columns.told.get("wants_images", ""))
         if stated is not None:
-            wanted = as_bool(stated)
-            if wanted is None:
-                name = self.columns.told["wants_images"]
-                detail = f"{name} must be true or false, not {brief(stated)}"
-                raise RowError(Rule.WRONG_TYPE, detail)
-            return wanted
-        if any(isinstance(c, dict) and c.get("about") == "image" for c in criteria):
+            return stated
+        if _about_image(criteria):
             return True
         # A letter is an answer without images; of others the reference tells, and without
         # one an answer may hold them.
@@ -471,8 +522,78 @@ class _Queries:
         return texts
 
 
-_OF_SCORERS = {KNOWN, MASK, QUERY_CRITERIA, *ABOUTS.values()}
+_OF_SCORERS = {KNOWN, MASK, QUERY_CRITERIA, TURNS, *ABOUTS.values()}
 """Metadata by which scorers know a query's answer and criteria: made of columns alone."""
+
+
+def _choices_of(value: Any, name: str) -> list[str]:
+    """Return the texts of choices; RowError for more than there are letters."""
+    value = parse(value)
+    if value is None:
+        return []
+    if isinstance(value, dict) and isinstance(value.get("text"), list):
+        value = value["text"]  # as ARC and OpenBookQA have them, beside labels
+    listed = of_type(value, list, name)
+    texts = [str(c) if isinstance(c, int | float) else c for c in listed]
+    choices = [of_type(c, str, f"{name}[{i}]") for i, c in enumerate(texts)]
+    if not 2 <= len(choices) <= len(_LETTERS):
+        detail = f"{name} has {len(choices)} choices; give 2 to {len(_LETTERS)}"
+        raise RowError(Rule.CHOICE, detail)
+    return choices
+
+
+def _known_letter(letter: str, choices: Sequence[str]) -> str:
+    """Return the letter of the right choice as `known-answer` reads it."""
+    return json.dumps({"form": LETTER, "truth": letter, "of": len(choices)})
+
+
+def _choice_in(row: Row, truth: Content) -> Any:
+    """Return what names the right choice: the turn's answer, else what was said."""
+    own = row.values.get("answer")
+    return Document(truth).text.strip() if own is None else own
+
+
+def _asked_turn(
+    row: Row, truth: Content, choices: Sequence[str], metadata: Mapping[str, str]
+) -> AskedTurn:
+    """Return what a chat says of a turn of the user; RowError."""
+    known = dict(metadata)
+    criteria = _criteria_of(row.values.get("criteria"), row.path("criteria"))
+    listed = [criteria] if isinstance(criteria, str) else criteria
+    if listed:
+        known[QUERY_CRITERIA] = json.dumps(listed, default=str)
+    looks_back = bool(_flag(row.values.get(_LOOKS_BACK), row.path(_LOOKS_BACK)))
+    wants_images = _flag(row.values.get("wants_images"), row.path("wants_images"))
+    if wants_images is None:
+        shown = any(isinstance(segment, Image) for segment in truth)
+        in_words = bool(truth or choices or looks_back)
+        wants_images = shown or _about_image(listed) or not in_words
+    return AskedTurn(looks_back=looks_back, wants_images=wants_images, metadata=known)
+
+
+def _criteria_of(value: Any, name: str) -> str | list[Any]:
+    """Return the text that is the criteria, or the list of them; RowError."""
+    value = parse(value)
+    if value is None:
+        return []
+    if isinstance(value, str):
+        return of_type(value, str, name)
+    items = value if isinstance(value, list) else [value]
+    return [_criterion(item, f"{name}[{i}]") for i, item in enumerate(items)]
+
+
+def _about_image(criteria: str | list[Any]) -> bool:
+    return any(isinstance(c, dict) and c.get("about") == "image" for c in criteria)
+
+
+def _flag(value: Any, name: str) -> bool | None:
+    """Return what is stated; None where nothing is. RowError for no truth value."""
+    if value is None:
+        return None
+    stated = as_bool(value)
+    if stated is None:
+        raise RowError(Rule.WRONG_TYPE, f"{name} must be true or false, not {brief(value)}")
+    return stated
 
 
 def _refuse_bytes(value: Any) -> str:

@@ -37,6 +37,7 @@ from plait.generators.document import (
     Text,
     Turn,
 )
+from plait.generators.errors import UsageError
 from plait.generators.given import GroundTruth
 from plait.generators.rendering import Rendering
 from plait.generators.system import Repetition, System, Variant
@@ -164,6 +165,96 @@ def test_every_turn_is_answered_after_the_systems_own_answers() -> None:
     ]
     assert [request.turns for request in inputs(asked, Request)] == before
     assert len({j.input.seed for j in asked}) == 4 + 8
+
+
+def three_turns(second: str = "a given answer") -> Query:
+    """A conversation of three questions, with given answers to the first two."""
+    given = Turn("assistant", (Text(second), Image.of(b"given")))
+    last = Turn("user", (Text("And last?"),))
+    return replace(talk(0), turns=(*talk(0).turns, given, last))
+
+
+def test_with_given_history_later_turns_follow_the_answers_of_the_data() -> None:
+    system = rebuild(SAMPLED, history="given")
+    query = three_turns()
+    outcome, asked = follow(system, query=query)
+    assert outcome.value.history == "given"
+    assert len(outcome.value.answers) == 3
+    requests = inputs(asked, Request)
+    assert [request.turns for request in requests] == [
+        query.turns[:1],
+        query.turns[:3],
+        query.turns,
+    ]
+    edits, asked = follow(rebuild(SYSTEM, history="given", input_images=1), query=query)
+    assert seen(asked)[4:] == [[b"given"], [edits.value.images[4].read()]]
+
+
+def test_own_and_given_history_part_after_the_first_turn() -> None:
+    own, given = rebuild(SAMPLED), rebuild(SAMPLED, history="given")
+    keys = [[job.key for job in follow(s, query=three_turns())[1]] for s in (own, given)]
+    of_turn = 1 + 2
+    assert keys[0][:of_turn] == keys[1][:of_turn]
+    drafts = [set(k[of_turn::of_turn]) for k in keys]
+    assert drafts[0].isdisjoint(drafts[1])
+    alone = [[job.key for job in follow(s)[1]] for s in (own, given)]
+    assert alone[0] == alone[1], "one turn has no history"
+    assert follow(given)[0].value.history is None
+    said = follow(own, query=talk(0))[0].value.answers[0].segments
+    as_own = replace(talk(0).turns[1], content=said)
+    same = replace(talk(0), turns=(talk(0).turns[0], as_own, talk(0).turns[2]))
+    keys = [[job.key for job in follow(s, query=same)[1]] for s in (own, given)]
+    assert keys[0] == keys[1], "of equal answers nothing is made twice"
+
+
+def test_a_turn_that_is_made_again_has_only_what_follows_from_it_made_again() -> None:
+    records: dict[str, Outcome[Any]] = {}
+    made: list[str] = []
+
+    def walk_again(text: str, system: System = SAMPLED) -> list[str]:
+        made.clear()
+
+        def stage(job: Job) -> Outcome[Any]:
+            if job.key not in records:
+                made.append(job.key)
+                outcome = drawing(job)
+                if isinstance(job.input, Request) and len(job.input.turns) == 3:
+                    outcome = Result(Draft((Text(text),)))
+                records[job.key] = outcome
+            return records[job.key]
+
+        outcome, asked = follow(system, stage, three_turns())
+        assert isinstance(outcome, Result)
+        return [job.key for job in asked]
+
+    keys = walk_again("second")
+    assert made == keys
+    second = keys[3]
+    del records[second]
+    assert walk_again("second") == keys
+    assert made == [second], "the same answer: what follows is there already"
+    del records[second]
+    later = walk_again("another")
+    assert made == later[3:5], "another answer: its turn, and the draft that reads it"
+    walk_again("given", rebuild(SAMPLED, history="given"))
+    del records[made[0]]
+    walk_again("another", rebuild(SAMPLED, history="given"))
+    assert len(made) == 1, "no turn reads it"
+
+
+def test_history_that_cannot_be_given_is_told() -> None:
+    given = rebuild(SYSTEM, history="given")
+    outcome, asked = follow(given, query=replace(talk(0), turns=talk(0).turns[::2]))
+    assert isinstance(outcome, Skip)
+    assert "turn 1 of 2" in outcome.reason
+    assert not asked
+    models = Models(weights="tiny")
+    drawing_alone = resolve("sdxl-turbo@t2i", models)
+    for system in (drawing_alone, GroundTruth(name="gt")):
+        assert system.with_history("own") == system
+        with pytest.raises(UsageError, match=system.name):
+            system.with_history("given")
+    assert resolve("anole", models).with_history("given").facts["history"] == "given"
 
 
 def test_a_turn_that_fails_ends_the_conversation() -> None:

@@ -7,6 +7,7 @@ import csv
 import json
 import math
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,11 @@ from plait.benchmarks.tasks.task_set import limit_queries, load, select_queries
 from plait.generators import spool
 from plait.generators.document import Document, Image, Malformed, Query, Text
 from plait.generators.errors import UsageError
+from plait.generators.system import Session
 from plait.pipelines.endpoints.media import MediaError
 from plait.scorers.answers import KNOWN
-from plait.scorers.judging.criteria import criteria_of
+from plait.scorers.judging.criteria import QUERY_CRITERIA, criteria_of
+from plait.scorers.turns import TURNS, asked_turns
 
 RED, BLUE = flat(), flat("blue")
 NAMES = {Image.of(RED).digest: "red", Image.of(BLUE).digest: "blue"}
@@ -340,6 +343,75 @@ def test_choices_are_shown_below_a_question_that_does_not_hold_them():
     assert said(query_of(options="['cat', 'dog']").question) == below
     task = read("id,question,A,B,C,answer\n1,Q,cat,dog,,dog\n2,Q,cat,,cow,C\n", "q.csv")
     assert told(task) == {"1": below, "2": "q.csv, line 3 (2): empty content"}
+
+
+def session(*turns, **columns):
+    """The query of a chat of these turns of user and assistant, by turns."""
+    messages = [
+        {
+            "role": ("user", "assistant")[i % 2],
+            **({"content": t} if isinstance(t, str) else t),
+        }
+        for i, t in enumerate(turns)
+    ]
+    return query_of(question=messages, **columns)
+
+
+def test_a_chat_that_says_which_turns_look_back_is_a_session():
+    asked = {"content": "What did you draw?", "looks_back": True}
+    read_as = session(
+        {"content": "Draw a boat.", "looks_back": False},
+        "<image>",
+        asked | {"choices": ["A boat.", "A car."], "criteria": ["It is right."]},
+        "A boat.",
+        {"content": "Why?", "answer": "Since."},
+        images=["red.png"],
+    )
+    draw, look, why = asked_turns(read_as)
+    assert (draw.looks_back, draw.wants_images, draw.metadata) == (False, True, {})
+    assert (look.looks_back, look.wants_images) == (True, False)
+    assert json.loads(look.metadata[KNOWN]) == {"form": "letter", "truth": "A", "of": 2}
+    assert json.loads(look.metadata[QUERY_CRITERIA]) == ["It is right."]
+    assert (why.looks_back, why.wants_images) == (False, False)
+    assert [said(a.segments) for a in read_as.reference.answers] == ["red", "A", "Since."]
+    assert [said(given) for given in read_as.given_answers] == ["red", "A boat.", ""]
+    assert "A. A boat.\nB. A car." in said(read_as.turns[2].content)
+    assert read_as.wants_images
+    assert criteria_of(read_as) == ()
+
+
+def test_the_answer_of_a_turn_stands_where_the_assistant_says_nothing():
+    first = {"role": "user", "content": "Draw.", "looks_back": False, "answer": ["red.png"]}
+    then = {"role": "user", "content": "Look.", "looks_back": True}
+    query = query_of(question=[first, then], answer="Seen.")
+    assert [said(given) for given in query.given_answers] == ["red", ""]
+    assert [said(a.segments) for a in query.reference.answers] == ["red", "Seen."]
+    alone = query_of(question=[{**first, "answer": None}, then])
+    assert (alone.reference, alone.given_answers) == (None, ((), ()))
+    assert [turn.wants_images for turn in asked_turns(alone)] == [True, False]
+
+
+def test_a_chat_without_a_word_of_looking_back_is_read_as_ever():
+    plain = session("Draw.", "No.", {"content": "Well?", "choices": ["a", "b"]}, "a")
+    assert TURNS not in plain.metadata
+    assert said(plain.turns[2].content) == "Well?"
+    assert said(plain.reference.segments) == "a"
+    for broken in ({"looks_back": "perhaps"}, {"looks_back": True, "choices": ["one"]}):
+        task = read([{"question": [{"role": "user", "content": "Hm?", **broken}]}])
+        assert isinstance(task.samples[0], Malformed)
+
+
+def test_sessions_are_asked_turn_by_turn():
+    chat = [{"role": "user", "content": "Draw.", "looks_back": False}]
+    chat += [{"role": "user", "content": "Look.", "looks_back": True}]
+    task = read([{"question": chat}, {"question": "Draw a boat."}])
+    (first, second), plain = task.samples[0].turns, task.samples[1]
+    ask = task.prompt.next_query
+    assert ask(replace(task.samples[0], turns=(first,))).wants_images
+    assert not ask(task.samples[0]).wants_images
+    assert ask(plain) is plain
+    assert task.prompt(task.samples[0], "plain") == (first, second)
+    assert not isinstance(read([{"question": "Draw a boat."}]).prompt, Session)
 
 
 def test_criteria_reach_judges_once():
