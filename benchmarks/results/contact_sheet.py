@@ -240,6 +240,7 @@ def draw_sheet(sheet: ContactSheet, read: Read) -> Pillow.Image:
 
     def write(x: int, y: int, text: str, room: int, colour: str = "black") -> None:
         text = printable(text)
+        # A letter shorter each time: how wide a text is depends on its letters.
         while text and font.getlength(text) > room:
             text = f"{text[:-2].rstrip()}…"
         draw.text((x, y), text, colour, font)
