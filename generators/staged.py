@@ -221,6 +221,7 @@ class StagedSystem(ABC):
                 if seed is None:
                     seed = state.repetition.seed_at(query, position)
                 requests.append(replace(segment, seed=seed if seeded else None))
+            # Images that came with the draft have a position like those that are drawn.
             position += not isinstance(segment, Text)
         return requests
 
