@@ -205,8 +205,10 @@ class StagedSystem(ABC):
         drawn = iter(images)
         segments: list[Text | Image] = []
         for segment in draft.segments:
-            is_request = isinstance(segment, ImageRequest)
-            segments.append(next(drawn) if is_request else segment)
+            if isinstance(segment, ImageRequest):
+                segments.append(next(drawn))
+            else:
+                segments.append(segment)
         return Result(tuple(segments))
 
     def _with_seeds(
