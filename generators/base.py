@@ -333,12 +333,15 @@ class StageSpec:
             return self.recorded
         name = self.stage or self.target
         kind = self.keyed_as or self.kind
+        # What enters, and in which order, is that of all records ever made: any change
+        # here gives each of them another name.
         about = (kind, name, self.version, self.identity, self.weights)
         return digest(SCHEMA_VERSION, *about, self.settings)
 
     @property
     def params_b(self) -> float | None:
         """Parameters of its model in billions; None where that is not known."""
+        # Bytes of a parameter: the other two precisions have half of float32's.
         width = 4 if self.settings.get("dtype") == "float32" else 2
         return None if self.work is None else self.work.weight_bytes / width / 1e9
 
@@ -348,7 +351,11 @@ class StageSpec:
 
     def faults_of(self, version: int) -> str:
         """Return what was wrong with a former version, and all after it; mostly empty."""
-        return " and ".join(why for n, why in self.superseded.items() if n >= version)
+        faults = []
+        for superseded, fault in self.superseded.items():
+            if superseded >= version:
+                faults.append(fault)
+        return " and ".join(faults)
 
     @property
     def shares_process(self) -> bool:
@@ -402,6 +409,10 @@ class Stage(Protocol):
         ...
 
 
+_IMAGE_SIZE = 2000
+"""Characters that an image counts as where inputs are batched with their like."""
+
+
 @dataclass(frozen=True)
 class Job:
     """One input for one stage."""
@@ -452,8 +463,10 @@ class Job:
         """A rough length of the input in characters, to batch inputs of like length."""
         if not isinstance(self.input, Request):
             return 0
-        content = content_of_turns(self.input.turns)
-        return sum(len(getattr(s, "text", "")) or 2000 for s in content)
+        size = 0
+        for segment in content_of_turns(self.input.turns):
+            size += len(getattr(segment, "text", "")) or _IMAGE_SIZE
+        return size
 
 
 @lru_cache(maxsize=64)

@@ -43,8 +43,6 @@ _MOST_RETRIES = 8
 named."""
 _TAIL_BYTES = 1 << 16
 """The end of an object, which is read when it is opened: it holds all of a small part."""
-
-
 _METADATA_SERVER = "169.254.169.254"
 """Where machines of a provider find the credentials of their role: asked where there are no
 others."""
@@ -283,7 +281,7 @@ def _errors(path: BucketPath, *, writing: bool = False) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        # Only a bucket that is not there has no room for an object.
+        # Folders need not be there: what a write does not find is the bucket itself.
         if writing:
             about = f"{path.bucket} is not there: {_first_line(error)}"
             raise BucketError(errno.ENODEV, about) from error
@@ -315,7 +313,12 @@ def _stat(about: Mapping[str, Any]) -> ObjectStat:
 
 
 def _version(about: Mapping[str, Any]) -> Version:
-    return {name: about[name] for name in ("e_tag", "version") if about[name] is not None}
+    # A store has an entity tag or a version of an object, or both.
+    version = {}
+    for name in ("e_tag", "version"):
+        if about[name] is not None:
+            version[name] = about[name]
+    return version
 
 
 class ObjectReader(io.RawIOBase):
@@ -361,6 +364,7 @@ class ObjectReader(io.RawIOBase):
             if first <= start and end <= first + len(block):
                 break
         else:
+            # Neither block that is at hand holds all of it.
             first = start
             block = self._range(start, end)
             self._last = first, block

@@ -180,6 +180,7 @@ def by_prefix(kind: Named) -> Mapping[str, Entry]:
 def entries(*kinds: Named) -> list[Entry]:
     """Return all entries of these kinds, names before prefixes."""
     found: list[Entry] = []
+    # Two loops: lists and help show all names first, of whatever kind.
     for kind in kinds:
         found += by_name(kind).values()
     for kind in kinds:

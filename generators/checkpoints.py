@@ -147,6 +147,7 @@ def pin(name: str, resolve: Callable[[], str]) -> str:
 
 
 def _resolve(model: str, revision: str | None, index: str | None) -> str:
+    """Return the identity of a checkpoint; CheckpointError where it cannot be pinned."""
     if "://" in model:
         # The name holds the beginning of the digest, which the download is checked against.
         return f"file:{model.rpartition('/')[2]}"
@@ -208,10 +209,15 @@ def with_revision(name: str) -> tuple[str, str | None]:
 
 
 def _commit(repo_id: str, revision: str | None) -> str:
+    """Return the commit of a branch or tag: of the Hub cache, else asked of the Hub.
+
+    UnavailableWeights where the Hub does not answer, CheckpointError where it has none.
+    """
     if revision and re.fullmatch("[0-9a-f]{40}", revision):
         return revision
     from huggingface_hub import HfApi, constants
 
+    # What is loaded later is what the cache holds, even if the branch has moved on.
     name = "models--" + repo_id.replace("/", "--")
     ref = Path(constants.HF_HUB_CACHE) / name / "refs" / (revision or "main")
     if ref.is_file():

@@ -29,8 +29,8 @@ def _pickle_as_call(kind: type[C]) -> type[C]:
     A message to a worker holds thousands of values, and what such a class does by itself
     looks its fields up anew for each: that takes three times as long.
     """
-    positional = []
-    by_keyword = []
+    positional: list[str] = []
+    by_keyword: list[str] = []
     for declared in dataclasses.fields(kind):  # type: ignore[arg-type]
         names = by_keyword if declared.kw_only else positional
         names.append(declared.name)

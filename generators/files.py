@@ -112,7 +112,12 @@ def safe_name(text: str, replacement: str = "_", *, also: str = "") -> str:
 
     Folders of records are named with it, so a change of it would lose them.
     """
-    return "".join(c if c.isalnum() or c in f"-._{also}" else replacement for c in text)
+    allowed = f"-._{also}"
+    letters = []
+    for letter in text:
+        stays = letter.isalnum() or letter in allowed
+        letters.append(letter if stays else replacement)
+    return "".join(letters)
 
 
 def write_error(folder: AnyPath, error: OSError) -> WriteError:

@@ -63,8 +63,8 @@ def _lines_of(line: str, module: str) -> list[str]:
         return [f"from plait.{module} import ..."]
     if not isinstance(statement, ast.ImportFrom):
         return [f"import plait.{module}"]
-    public = []
-    others = []
+    public: list[str] = []
+    others: list[str] = []
     for alias in statement.names:
         # With its other name, if it has one: `Query as Asked`.
         names = public if alias.name in plait.__all__ else others

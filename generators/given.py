@@ -40,6 +40,7 @@ class AnswersAtHand(ABC):
 
     def answer(self, query: Query, repetition: Repetition) -> Walk[Document]:
         """Walk to the answer, which asks nothing of any stage."""
+        # A walk is a generator, which this makes of a function that yields nothing.
         yield from ()
         return self.look_up(query)
 

@@ -168,6 +168,7 @@ def image_of(picture: Picture) -> Image:
 
 
 def _encode(pil_image: Pillow.Image) -> Image:
+    """Return an image of a user's as PNG, upright and without transparency; ImageError."""
     try:
         upright = _as_rgb(_upright(pil_image.copy()))
     except Exception as error:  # as of `decode`: a file that PIL had not read yet
@@ -176,6 +177,7 @@ def _encode(pil_image: Pillow.Image) -> Image:
 
 
 def _as_bytes(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Return pixels from 0 to 255, (height, width) or with 3 or 4 channels; ImageError."""
     shape = values.shape
     flat = len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3, 4))
     if not flat or 0 in shape:
@@ -192,6 +194,7 @@ def _as_bytes(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
         )
     low = float(values.min())
     high = float(values.max())
+    # Written so that NaN, which is in no order, is refused too.
     if not (low >= 0 and high <= 1):
         raise ImageError(
             f"an array of floats from {low:g} to {high:g} is no image; valid: from 0 to 1"

@@ -61,6 +61,7 @@ def explanation(model: type[BaseModel], error: Any, where: str) -> str:
 
 
 def _fields_at(model: type[BaseModel], path: list[str]) -> list[str]:
+    """Return the fields of the model that a path of keys leads to, from `model` on."""
     parts = iter(path)
     for part in parts:
         field = model.model_fields.get(part)

@@ -78,18 +78,20 @@ def giving(*things: Any) -> Iterator[tuple[str, ...]]:
 
     Names themselves stay as they are. UsageError for what cannot be a stage.
     """
-    found = [
-        thing if isinstance(thing, str) else _code_of_object(thing) for thing in things
-    ]
+    names = []
     known = dict(_given.get())
-    for own in found:
-        if isinstance(own, OwnCode):
-            before = known.setdefault(own.name, own)
-            if own.definition is not before.definition:
-                raise UsageError(f"two definitions have the name {own.name}; rename one")
+    for thing in things:
+        if isinstance(thing, str):
+            names.append(thing)
+            continue
+        own = _code_of_object(thing)
+        before = known.setdefault(own.name, own)
+        if own.definition is not before.definition:
+            raise UsageError(f"two definitions have the name {own.name}; rename one")
+        names.append(own.name)
     token = _given.set(known)
     try:
-        yield tuple(own if isinstance(own, str) else own.name for own in found)
+        yield tuple(names)
     finally:
         _given.reset(token)
 
@@ -122,6 +124,7 @@ def own_code(name: str) -> OwnCode:
 
 
 def _import_own(module: str, name: str) -> ModuleType:
+    """Return a user's module; MissingInput where there is none, UsageError for errors."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
@@ -179,7 +182,8 @@ def _code_of_object(thing: Any) -> OwnCode:
     settings = _settings_of(thing)
     name = target
     if settings:
-        shown = " ".join(f"{k}={v!r}" for k, v in settings.items())
+        shown = " ".join([f"{key}={value!r}" for key, value in settings.items()])
+        # Long ones, and those with marks that names have for other things, are a digest.
         name += f"({shown if _SHORT.fullmatch(shown) else digest(settings)[:8]})"
     return OwnCode(name=name, target=target, code=thing, settings=settings, given=True)
 
@@ -232,6 +236,7 @@ def _iter_arguments(instance: Any) -> Iterator[tuple[str, Any]]:
     """Yield the arguments of the constructor that are not the default, as it kept them."""
     cls = type(instance)
     for name, parameter in _parameters(cls).items():
+        # By convention `*_` and `**_` are ignored; what others took cannot be seen later.
         hides = parameter.kind in _UNBOUND and not name.startswith("_")
         if hides or (parameter.kind not in _UNBOUND and not hasattr(instance, name)):
             raise _untold(cls, f"it keeps no self.{name}")
@@ -258,10 +263,10 @@ def takes(code: Any, argument: str) -> bool:
     """Return whether the constructor of a class takes an argument of this name."""
     if not isinstance(code, type):
         return False
-    named = _parameters(code)
-    return argument in named or any(
-        p.kind is inspect.Parameter.VAR_KEYWORD for p in named.values()
-    )
+    parameters = _parameters(code)
+    kinds = [parameter.kind for parameter in parameters.values()]
+    # `**more` takes whatever it is given.
+    return argument in parameters or inspect.Parameter.VAR_KEYWORD in kinds
 
 
 def refuse_unusable(own: OwnCode, settings: Mapping[str, Any]) -> None:

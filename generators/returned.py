@@ -64,6 +64,10 @@ def outcome_of(kind: Kind, returned: Any) -> Outcome[Any]:
 
 
 def _value_of(kind: Kind, value: Any) -> Any:
+    """Return what a stage of a kind returned for one input as a value of plait.
+
+    TypeError, and ImageError, for anything else.
+    """
     match kind:
         case Kind.DRAFT if _is_part(value) or isinstance(value, list | tuple):
             return Draft(_segments(value))
@@ -71,6 +75,7 @@ def _value_of(kind: Kind, value: Any) -> Any:
             return Draft(_segments(value.segments))
         case Kind.DRAFT if isinstance(value, Draft):
             segments = _segments(value.segments)
+            # The very draft, where it holds nothing in another form.
             return value if segments == value.segments else Draft(segments)
         case Kind.RENDER | Kind.TRANSFORM if isinstance(value, Drawing):
             return value

@@ -246,8 +246,10 @@ class StagedSystem(ABC):
         drawn = iter(images)
         segments: list[Text | Image] = []
         for segment in draft.segments:
-            is_request = isinstance(segment, ImageRequest)
-            segments.append(next(drawn) if is_request else segment)
+            if isinstance(segment, ImageRequest):
+                segments.append(next(drawn))
+            else:
+                segments.append(segment)
         return Result(tuple(segments))
 
     def _with_seeds(
@@ -262,6 +264,7 @@ class StagedSystem(ABC):
                 if seed is None:
                     seed = state.repetition.seed_at(query, position)
                 requests.append(replace(segment, seed=seed if seeded else None))
+            # Images that came with the draft have a position like those that are drawn.
             position += not isinstance(segment, Text)
         return requests
 

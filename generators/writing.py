@@ -17,13 +17,13 @@ from plait.generators.document import (
     AnswerForm,
     Content,
     Draft,
-    Image,
     ImageRequest,
     Query,
     Request,
     Text,
     Turn,
     content_of_turns,
+    images_in,
 )
 from plait.generators.keys import digest
 from plait.generators.staged import AnswerState, StagedSystem
@@ -126,8 +126,8 @@ class WritingSystem(StagedSystem):
             draft = yield from self._walk_to_draft(query, written, state)
             if not isinstance(draft, Result):
                 return draft
-            content = (*self._shown(query), *written)
-            seen = [segment for segment in content if isinstance(segment, Image)]
+            # Later rounds are drawn from the images of earlier ones, too.
+            seen = images_in((*self._shown(query), *written))
             reply = yield from self.fill(
                 draft.value, query, state, seen=seen, keeps_seeds=self.keeps_seeds
             )
@@ -141,6 +141,7 @@ class WritingSystem(StagedSystem):
     ) -> Walk[Draft]:
         """Walk to the first draft that can be read."""
         replies: list[Outcome[Draft]] = []
+        # `_read` ends it: it gives a draft, or a failure once it has asked often enough.
         while True:
             job = Job(self.draft, self._request(query, written, state), query.id)
             values = state.notes.values((yield [job]), self.draft)
@@ -154,6 +155,7 @@ class WritingSystem(StagedSystem):
                 return draft
 
     def _request(self, query: Query, written: Content, state: AnswerState) -> Request:
+        """Return what the drafting stage is asked, after what is `written` already."""
         repetition = state.repetition
         turns = self._turns(query, repetition.prompt(query, self.variant))
         if written:

@@ -168,13 +168,7 @@ def sheet_of_systems(
         form = NumberForm.of(scorer.scale)
     values_of = dict(zip(board.keys, values, strict=True))
     if isinstance(queries, int):
-        with_images = queries_with_images(board, systems)
-        candidates = {}
-        for query in board.queries:
-            if query.key in with_images:
-                # Where nothing is scored all spreads are 0, and queries stay in order.
-                candidates[query.key] = np.nan_to_num(values_of[query.key])
-        chosen = [*furthest_apart(board, candidates, queries)]
+        chosen = _choose_queries(board, systems, values_of, queries)
     else:
         chosen = [*queries]
     answers = FirstAnswers.of(board, chosen)
@@ -195,6 +189,19 @@ def sheet_of_systems(
         text = answers.texts.get(key, "")
         shown.append(SheetQuery(key, category_of[key], text, {"": row}))
     return ContactSheet(scorer.name if scorer else "", systems, shown, board.rounds)
+
+
+def _choose_queries(
+    board: Board, systems: Sequence[str], values_of: Mapping[str, Floats], most: int
+) -> list[str]:
+    """Return the keys of at most so many queries that one of the systems has drawn for."""
+    with_images = queries_with_images(board, systems)
+    candidates = {}
+    for query in board.queries:
+        if query.key in with_images:
+            # Where nothing is scored all spreads are 0, and queries stay in their order.
+            candidates[query.key] = np.nan_to_num(values_of[query.key])
+    return [*furthest_apart(board, candidates, most)]
 
 
 def _categories_of(board: Board) -> dict[str, str]:
@@ -240,6 +247,7 @@ def draw_sheet(sheet: ContactSheet, read: Read) -> Pillow.Image:
 
     def write(x: int, y: int, text: str, room: int, colour: str = "black") -> None:
         text = printable(text)
+        # A letter shorter each time: how wide a text is depends on its letters.
         while text and font.getlength(text) > room:
             text = f"{text[:-2].rstrip()}…"
         draw.text((x, y), text, colour, font)

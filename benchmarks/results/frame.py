@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     import pandas
     import polars
 
-
 _SHOWN = 10
 """Rows that a notebook shows."""
 

@@ -217,6 +217,7 @@ class JudgePanel:
             yield self._reversal_table()
 
     def _rank_table(self) -> ResultTable:
+        """Return a row for each system, that of the best mean rank first."""
         mean_ranks = self.rankings.mean_ranks
         rows = []
         for name in self.rankings.by_mean_rank():
@@ -250,6 +251,7 @@ class JudgePanel:
         return names
 
     def _reversal_table(self) -> ResultTable:
+        """Return a row for each pair that judges order differently, up to `_MOST_PAIRS`."""
         lines: list[list[TableCell]] = []
         for reversal in self.reversals[:_MOST_PAIRS]:
             line = [TableCell(reversal.a), TableCell(reversal.b)]

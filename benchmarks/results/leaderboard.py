@@ -215,6 +215,7 @@ def _scores(board: Board, scorer: Scorer) -> list[dict[str, Any]]:
 
 
 def _means_of_scorer(board: Board, scorer: Scorer) -> _MeansOfScorer:
+    """Return every mean of a scorer; of one of sets only the figure of all images."""
     silent = _silent_categories(board, scorer)
     everything = [*board.groups]
     if scorer.of_sets:

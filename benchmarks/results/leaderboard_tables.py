@@ -313,6 +313,7 @@ def _names_in_order(board: Board, scorer: Scorer, among: Container[str]) -> list
 
 
 def _criterion_mean_tables(board: Board, scorer: Scorer) -> Iterator[ResultTable]:
+    """Yield the means of criteria that are on scales of their own, by category."""
     means = criterion_means(board, scorer.name)
     if len(means) == 2:  # all queries are of one category
         means = {"": means[""]}

@@ -133,16 +133,11 @@ def _comparison(
     table = protocol.scorers[figure.scorer]
     by_name = {scorer.name: scorer for scorer in board.scorers}
     scorer = by_name.get(figure.scorer)
-    differs = [*board.pinned.differences(protocol)] if board.pinned else []
-    differs += differences_of_system(protocol, system)
-    if scorer is not None:
-        settings = getattr(scorer, "settings", {})
-        differs += differences_of_scorer(protocol, scorer.name, scorer.stages, settings)
     about: dict[str, Any] = {
         "protocol": protocol.name,
         "system": system.name,
         "scorer": figure.scorer,
-        "differs": tuple(differs),
+        "differs": tuple(_differences(board, protocol, system, scorer)),
         "unmet": tuple(unmet.text for unmet in protocol.unmet),
         "source": figure.source,
     }
@@ -167,6 +162,22 @@ def _comparison(
         reason=reason,
         **about,
     )
+
+
+def _differences(
+    board: Board,
+    protocol: PinnedProtocol,
+    system: DescribedSystem,
+    scorer: Scorer | None,
+) -> Iterator[str]:
+    """Say in what a run differs from a protocol, as far as it concerns one system."""
+    if board.pinned is not None:
+        yield from board.pinned.differences(protocol)
+    yield from differences_of_system(protocol, system)
+    if scorer is not None:
+        # A scorer that is no judge has no settings of its own.
+        settings = getattr(scorer, "settings", {})
+        yield from differences_of_scorer(protocol, scorer.name, scorer.stages, settings)
 
 
 def _bar(

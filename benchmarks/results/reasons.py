@@ -154,9 +154,9 @@ def _rank(shapes: Mapping[Shape, Sequence[str]]) -> list[dict[str, Any]]:
         return ranked
     count = 0
     alike = 0
-    for kind in others:
-        count += kind["count"]
-        alike += kind["alike"]
+    for other in others:
+        count += other["count"]
+        alike += other["alike"]
     rest = {"outcome": "", "fault": "", "reason": "other reasons"}
     counts = {"count": count, "alike": alike, "kinds": len(others)}
     return [*ranked[:MOST], rest | counts]

@@ -158,8 +158,7 @@ class ResultTable:
             if isinstance(column, str):
                 column = TableColumn(column, numeric=numeric)
             columns.append(column)
-        cells = [_cells_of(row) for row in rows]
-        return cls(title=title, columns=columns, rows=cells, notes=notes)
+        return cls(title=title, columns=columns, rows=[*map(_cells_of, rows)], notes=notes)
 
     @property
     def best(self) -> frozenset[tuple[int, int]]:
@@ -278,22 +277,29 @@ class ResultTable:
         head = [plain(column.full) for column in self.columns]
         rule = ["---:" if right else "---" for right in self.right]
         lines = [head, rule, *self._cells(_markdown_cell)] if self.rows else []
-        grid = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-        notes = "\n".join(f"- {plain(note)}" for note in self.footnotes)
-        return "\n\n".join(part for part in (grid, notes) if part)
+        grid = "\n".join([f"| {' | '.join(line)} |" for line in lines])
+        notes = "\n".join([f"- {plain(note)}" for note in self.footnotes])
+        return "\n\n".join(filter(None, (grid, notes)))
 
     @property
     def latex(self) -> str:
         """For a paper: a float that needs the package booktabs."""
-        align = "".join("r" if right else "l" for right in self.right)
+        align = "".join(["r" if right else "l" for right in self.right])
+        caption = " ".join(map(escape_latex, [f"{self.title}.", *self.footnotes]))
         head = [escape_latex(column.full) for column in self.columns]
-        rows = [" & ".join(row) + r" \\" for row in (head, *self._cells(_latex_cell))]
-        caption = " ".join(
-            escape_latex(text) for text in (f"{self.title}.", *self.footnotes)
-        )
-        lines = [r"\begin{table}", r"\centering", rf"\caption{{{caption}}}"]
-        lines += [rf"\begin{{tabular}}{{{align}}}", r"\toprule", rows[0], r"\midrule"]
-        lines += [*rows[1:], r"\bottomrule", r"\end{tabular}", r"\end{table}"]
+        lines = [
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{caption}}}",
+            rf"\begin{{tabular}}{{{align}}}",
+            r"\toprule",
+            _latex_row(head),
+            r"\midrule",
+            *map(_latex_row, self._cells(_latex_cell)),
+            r"\bottomrule",
+            r"\end{tabular}",
+            r"\end{table}",
+        ]
         return "\n".join(lines) + "\n"
 
     @property
@@ -404,7 +410,8 @@ def _grid(columns: Sequence[GridColumn], room: int) -> Table:
         grid.add_column(
             Text(column.head), justify=column.side, overflow="fold", width=width
         )
-    for row in zip(*(column.cells for column in columns), strict=True):
+    cells_of_columns = [column.cells for column in columns]
+    for row in zip(*cells_of_columns, strict=True):
         grid.add_row(*row)
     return grid
 
@@ -435,7 +442,7 @@ def _longest_word(text: str) -> int:
 def _rich_cell(cell: TableCell, best: bool, width: int, *, flows: bool) -> Text:
     # Where text flows, a word is broken only if no column has room for it.
     words = cell.text.split() if flows else [cell.text]
-    text = " ".join(_lines(word, width) for word in words)
+    text = " ".join([_lines(word, width) for word in words])
     if cell.tied:
         text = f"{TIED} {text}"
     parts = [(text, "bold" if best else "")]
@@ -461,6 +468,10 @@ def _markdown_cell(cell: TableCell, best: bool) -> str:
 def escape_latex(text: str) -> str:
     """`text` on one line, escaped for LaTeX."""
     return printable(text).translate(_LATEX)
+
+
+def _latex_row(cells: Iterable[str]) -> str:
+    return " & ".join(cells) + r" \\"
 
 
 def _latex_cell(cell: TableCell, best: bool) -> str:
@@ -495,10 +506,11 @@ def _csv_cell(value: Any) -> Any:
 
 def markdown_page(title: str, remarks: Iterable[str], tables: Iterable[ResultTable]) -> str:
     """Return a Markdown page of tables under headings of the second level."""
-    parts = [f"# {plain(title)}", *(plain(r) for r in remarks if r)]
+    parts = [f"# {plain(title)}", *map(plain, remarks)]
     for table in tables:
         parts += [f"## {plain(table.title)}", table.markdown]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    # A remark may be empty, and so may a table without rows and notes.
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def latex_page(
@@ -508,7 +520,9 @@ def latex_page(
     remarks = [f"{title}. Needs the package booktabs."]
     if warning:
         remarks.append(f"Warning: {warning}")
-    head = "".join(f"% {printable(remark)}\n" for remark in remarks)
+    head = "".join([f"% {printable(remark)}\n" for remark in remarks])
     caption = rf"\caption{{\textbf{{{escape_latex(brief)}}} " if brief else r"\caption{"
-    texts = (table.latex.replace(r"\caption{", caption, 1) for table in tables)
-    return "\n".join([head, *texts])
+    texts = [head]
+    for table in tables:
+        texts.append(table.latex.replace(r"\caption{", caption, 1))
+    return "\n".join(texts)

@@ -119,6 +119,7 @@ def duration(seconds: float) -> str:
 
 
 def _stages(summary: Mapping[str, Any]) -> ResultTable:
+    """Return what each stage's workers did; energy where it was measured."""
     head = [
         *("stage", "workers", "records", "batches"),
         *("limit for", "computing", "waiting", "loading", "energy, kJ"),
@@ -169,6 +170,7 @@ def lanes_of(sessions: Sequence[Session]) -> dict[str, Shares]:
 
 
 def _chart(sessions: Sequence[Session]) -> Markup:
+    """Draw a lane for each worker, or for each stage, over all sessions (in µs)."""
     lanes = lanes_of(sessions)
     ends = np.cumsum([max(1, s.end) for s in sessions]) / 1e6
 

@@ -57,6 +57,7 @@ class ServingEngine:
         )
         self._loaded = False
         self._stopped_at: float | None = None
+        # A batch that computes on and on does not keep the process from ending.
         self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -64,6 +65,7 @@ class ServingEngine:
         self._thread.start()
 
     def _work(self) -> None:
+        """Load all stages, then answer until the engine is stopped."""
         began = time.monotonic()
         try:
             for spec in self.model.every_stage:

@@ -82,6 +82,8 @@ class RequestRoom:
     def _end(
         self, limit: asyncio.Timeout, refusal: RequestRefused, within_s: float = 0.0
     ) -> None:
+        """End a request within so many seconds, or earlier where it would end anyway."""
+        # One that has timed out is ending already, for that reason.
         if not limit.expired():
             self._open[limit] = refusal
             until = asyncio.get_running_loop().time() + within_s
@@ -94,6 +96,7 @@ class RequestRoom:
             for limit in self._open:
                 self._end(limit, RequestRefused("stopping", STOPPING), self.limits.grace_s)
 
+        # Without a loop there has been no request yet. Timeouts belong to its thread.
         if self._loop is not None:
             self._loop.call_soon_threadsafe(end_all)
 
@@ -132,6 +135,7 @@ class RequestGate:
             answer = self._answer if posted else self._app
             await answer(scope, receive, note_and_send)
         except RequestRefused as refused:
+            # Of a reply that has begun, such as a stream, nothing can be taken back.
             if not status:
                 await refused.reply(scope, receive, note_and_send)
         finally:
@@ -144,10 +148,12 @@ class RequestGate:
         """RequestRefused without the key, or with a body that is too long."""
         if self._key and path.startswith(_NEED_KEY):  # probes have no key
             scheme, _, key = headers.get("authorization", "").partition(" ")
+            # In a time that says nothing of how much is right; headers are Latin-1.
             right = hmac.compare_digest(key.strip().encode("latin-1"), self._key.encode())
             if scheme.lower() != "bearer" or not right:
                 reason = "the key is missing or wrong: send 'Authorization: Bearer KEY'"
                 raise RequestRefused("invalid_api_key", reason)
+        # Whoever sends in chunks says no length: then what is read is counted.
         length = headers.get("content-length", "")
         self._check_length(int(length) if length.isdecimal() else 0)
 
@@ -172,6 +178,7 @@ class RequestGate:
             message = await receive()
             read += len(message.get("body", b""))
             self._check_length(read)
+            # After the whole body the one message left is that the client has gone.
             if not message.get("more_body"):
                 watching = asyncio.ensure_future(departure())
             return message

@@ -260,17 +260,10 @@ def _find_queries(places: Iterable[answers.AnswerPlace]) -> _FoundQueries:
 def _to_score_again(
     root: AnyPath, scorers: Sequence[str], flags: Mapping[str, Any]
 ) -> Experiment:
+    """Return the experiment in which a run's own answers are scored; UsageError."""
     refuse_pack(root)
     former = former_config(root, read_manifest(root))
-    if flags["weights"] not in (None, former.weights):
-        raise UsageError(
-            f"{root} was made with {former.weights} weights and can only "
-            "be scored with those"
-        )
-    if flags["out"] is not None:
-        raise UsageError(
-            "--out is for answers of another tool; a run is scored in its own directory"
-        )
+    _refuse_flags_of_answers(root, former, flags)
     for name in scorers:
         refuse_mini_lvlm(name, former.weights or "pretrained")
     changes: dict[str, Any] = {
@@ -291,6 +284,21 @@ def _to_score_again(
     refuse_other_questions(experiment.task)
     warn_of_faults(root, experiment.scorers)
     return experiment
+
+
+def _refuse_flags_of_answers(
+    root: AnyPath, former: RunConfig, flags: Mapping[str, Any]
+) -> None:
+    """UsageError for flags by which only answers made elsewhere can be scored."""
+    if flags["weights"] not in (None, former.weights):
+        raise UsageError(
+            f"{root} was made with {former.weights} weights and can only "
+            "be scored with those"
+        )
+    if flags["out"] is not None:
+        raise UsageError(
+            "--out is for answers of another tool; a run is scored in its own directory"
+        )
 
 
 def _judge_changes(
@@ -650,6 +658,7 @@ def _show_page(page: AnyPath, board: Board, queries: PageQueries, console: Conso
 def _open(
     config: RunConfig, console: Console, *, remake: bool, choices: DataChoices
 ) -> Experiment:
+    """Return the experiment of a config, and print what is to be known of its data."""
     with progress(console, "checking images") as show:
         run = join(config, show, remake=remake, choices=choices)
     experiment = run.experiment

@@ -110,8 +110,8 @@ class ResultTables:
             raise _damage(path, ValueError("its content is not what was written"))
         content.setdefault("judge_errors", {})  # those of earlier versions have none
         try:
-            known = {f.name: content[f.name] for f in fields(RunAbout)}
-            about = RunAbout(**known)
+            facts = {fact.name: content[fact.name] for fact in fields(RunAbout)}
+            about = RunAbout(**facts)
             tables = content["tables"]
             records = content["records"]
         except (LookupError, TypeError) as error:

@@ -117,6 +117,7 @@ class ResultsWriter:
             yield evaluation
 
     def _begin(self, store: Store) -> None:
+        """Forget what was added before: evaluations are read anew when a run goes on."""
         self._store = store
         self._began = True
         # Records that are committed from here on may be read or not.
@@ -147,6 +148,7 @@ class ResultsWriter:
     # ------------------------------------------------------------------------- queries
 
     def _add_query(self, query: Query | Malformed) -> None:
+        """Add a row of the task set; a malformed one as its released program takes it."""
         asked = query.released if isinstance(query, Malformed) else query
         row: dict[str, Any] = {
             "query": key_of(query),
@@ -348,6 +350,10 @@ class ResultsWriter:
         return unreadable
 
     def _add_records_of(self, spec: StageSpec) -> None:
+        """Add the records of a stage that anything is made of; sum what all of them used.
+
+        DamagedPart, FileNotFoundError.
+        """
         root = str(self._store.root).rstrip("/") + "/"
         keys = KeyIndex(numbers_in(self._keys[spec.folder]))
         columns = [*_OF_RECORDS]
@@ -386,6 +392,7 @@ class ResultsWriter:
             self._temporary.cleanup()
 
     def _finish(self, folder: AnyPath) -> None:
+        """Write the tables, then `run.json`: until it is there the former results stand."""
         unreadable = self._add_records()
         for id, digest in self._data:
             self._tables["data"].add({"id": id, "digest": digest})

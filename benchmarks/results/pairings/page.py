@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
 _WIDTH = 620
 _HEIGHT = 340
-
-
+"""Of the plot, in CSS pixels."""
 Block = Sequence[ResultTable | Markup]
 
 

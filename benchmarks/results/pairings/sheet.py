@@ -26,11 +26,12 @@ from plait.benchmarks.results.contact_sheet import (
     queries_with_images,
 )
 from plait.benchmarks.results.page_files import PageFiles
-from plait.benchmarks.results.pairings.comparison import Pairings
+from plait.benchmarks.results.pairings.comparison import Pairings, PairingScores
 from plait.benchmarks.results.table import environment
 from plait.generators.document import Image
 from plait.generators.errors import UsageError
 from plait.generators.images import small_webp
+from plait.scorers.statistics.estimate import Floats
 
 SIDE = 256
 FORMS = {".png": "PNG", ".webp": "WebP"}
@@ -47,26 +48,39 @@ def sheet_of(
     As many of each category as there are, and the first answer to each. None where no
     query that a pairing has drawn an image for has a score of every pairing.
     """
-    cells = [system.name for system in pairings.matrix.cells]
-    wanted = queries_with_images(board, cells).intersection(keys)
+    wanted = queries_with_images(board, pairings.matrix.names).intersection(keys)
     for scores in pairings.scores:
-        values = np.stack([*scores.shared.values()], axis=1)
-        own = dict(zip(scores.keys, values, strict=True))
-        chosen = furthest_apart(board, {k: own[k] for k in scores.keys if k in wanted})
-        if chosen:
-            break
-    else:
-        return None
+        of_cells = np.stack([*scores.shared.values()], axis=1)
+        values = {}
+        for key, of_query in zip(scores.keys, of_cells, strict=True):
+            if key in wanted:
+                values[key] = of_query
+        if chosen := furthest_apart(board, values):
+            return _sheet_of_queries(board, pairings, scores, chosen, values)
+    return None
+
+
+def _sheet_of_queries(
+    board: Board,
+    pairings: Pairings,
+    scores: PairingScores,
+    chosen: Mapping[str, str],
+    values: Mapping[str, Floats],
+) -> ContactSheet:
+    """Return the sheet of the `chosen` queries, which come with their categories.
+
+    `values` are the scores of each query (cells,), in the order of `scores.shared`.
+    """
     answers = FirstAnswers.of(board, chosen)
     matrix = pairings.matrix
     queries = []
     for key, category in chosen.items():
-        known = dict(zip(scores.shared, map(float, own[key]), strict=True))
+        score_of = dict(zip(scores.shared, values[key].tolist(), strict=True))
         rows: dict[str, list[SheetCell]] = {}
         for lvlm, systems in zip(matrix.lvlms, matrix.systems, strict=True):
             rows[lvlm] = []
             for system in systems:
-                score = scores.form.number(known[system.name])
+                score = scores.form.number(score_of[system.name])
                 images = answers.images.get((key, system.name), ())
                 rows[lvlm].append(SheetCell(score, images))
         queries.append(SheetQuery(key, category, answers.texts.get(key, ""), rows))
@@ -91,10 +105,15 @@ def write_images(sheets: Sequence[ContactSheet], files: PageFiles, read: Read) -
     images: dict[str, Image] = {}
     for sheet in sheets:
         images |= sheet.images
+    # Pillow lets go of the interpreter while it scales and encodes.
     with ThreadPoolExecutor() as pool:
-        found = dict(zip(images, pool.map(write, images.values()), strict=True))
-    files.remove_others(FILES, {_name(d) for d, at in found.items() if at[0]})
-    return found
+        written = dict(zip(images, pool.map(write, images.values()), strict=True))
+    kept = set[str]()
+    for digest, (address, *_) in written.items():
+        if address is not None:
+            kept.add(_name(digest))
+    files.remove_others(FILES, kept)
+    return written
 
 
 def _name(digest: str) -> str:

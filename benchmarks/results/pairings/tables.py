@@ -172,6 +172,7 @@ def _effect(effect: Estimate, scores: PairingScores, tint: int = 0) -> TableCell
 
 
 def _score_notes(pairings: Pairings, scores: PairingScores) -> list[str]:
+    """Say what cells are compared on, and what has no interval or no score."""
     model = scores.model
     matrix = pairings.matrix
     left = "; ".join(f"{n:,} {why}" for why, n in scores.left_out.items())
@@ -334,6 +335,7 @@ def cost_table(pairings: Pairings) -> ResultTable:
 
 
 def _sharing_notes(sharing: Mapping[str, Any], cells: int) -> list[str]:
+    """Say how many records served how many requests, and the seconds that this saved."""
     notes = [
         f"Of all queries: {sharing['texts']:,} texts served "
         f"{sharing['texts_requested']:,} requests of {cells} cells; "
@@ -377,6 +379,7 @@ def write_pairings(board: Board, root: AnyPath, pairings: Sequence[Pairings]) ->
 
 
 def _content(pairings: Pairings) -> dict[str, Any]:
+    """Return one matrix as `pairings.json` has it; `_plain` writes the estimates."""
     matrix = pairings.matrix
     costs = pairings.costs
     rankings = pairings.rankings

@@ -176,12 +176,15 @@ def _write_data(
     read: Read,
     on_progress: Progress,
 ) -> None:
+    """Write the index, the text in chunks and the images in packs; remove former ones."""
     images: dict[str, Image] = {}
     for entry in entries:
-        images |= {image.digest: image for image in entry.images()}
+        for image in entry.images():
+            images[image.digest] = image
     packs = pack_images(files, [*images.values()], read, on_progress)
     numbers = {digest: number for number, digest in enumerate(images)}
     written = {_INDEX, *packs}
+    # A chunk is in memory at a time, however many queries are shown.
     for i, start in enumerate(range(0, len(entries), CHUNK)):
         chunk = entries[start : start + CHUNK]
         rows = [row_of(board, entry, numbers) for entry in chunk]
@@ -256,12 +259,12 @@ def scores_plot(board: Board, scorer: Scorer) -> Markup:
     """Draw a histogram of each system's scores for each category; empty without scores."""
     edges, counts = histograms_of(board, scorer)
     names = [row["system"] for row in rank(board, scorer)]
-    shares: list[float] = []
+    highest = 0.0
     for of_systems in counts.values():
-        shares += [n.max() / n.sum() for n in of_systems.values()]
-    if not shares:
+        for in_bins in of_systems.values():
+            highest = max(highest, in_bins.max() / in_bins.sum())
+    if not highest:
         return Markup("")
-    highest = max(shares)
 
     def paint(figure: Figure) -> None:
         figure.set_layout_engine("constrained", w_pad=0.15)
