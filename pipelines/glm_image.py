@@ -67,14 +67,16 @@ def _read(
     pair = prompt_and_seed(bare, settings.prompt_prefix)
     if isinstance(pair, Failure):
         return pair
+    prompt, seed = pair
     sources = [source for source in request.context if isinstance(source, Image)]
     if len(sources) < len(request.context):
         return Failure("the model draws from images; the request's context holds text")
     size = (settings.width or 0, settings.height or 0)
     try:
-        return _Read(*pair, [decode(source).resize(size) for source in sources])
+        images = [decode(source).resize(size) for source in sources]
     except ImageError as error:
         return Failure(str(error))
+    return _Read(prompt, seed, images)
 
 
 def _by(
@@ -83,12 +85,14 @@ def _by(
     """Return what answers together those of equal key, and keeps their order."""
 
     def together(read: Sequence[R]) -> list[Outcome[V]]:
-        keys = [key(one) for one in read]
+        places_by_key: dict[Any, list[int]] = {}
+        for place, one in enumerate(read):
+            places_by_key.setdefault(key(one), []).append(place)
         outcomes = dict[int, Outcome[V]]()
-        for group in dict.fromkeys(keys):
-            places = [i for i, other in enumerate(keys) if other == group]
-            outcomes |= zip(places, answer([read[i] for i in places]), strict=True)
-        return [outcomes[i] for i in range(len(read))]
+        for places in places_by_key.values():
+            answered = answer([read[place] for place in places])
+            outcomes |= zip(places, answered, strict=True)
+        return [outcomes[place] for place in range(len(read))]
 
     return together
 
@@ -138,14 +142,17 @@ class GlmImagePrior:
                 logits_processor=LogitsProcessorList([chosen]),
             )
         lengths = inputs["attention_mask"].sum(1).tolist()
-        packed = partial(self._pack, grid=grids[0, sources], before=before)
-        return [packed(*one) for one in zip(read, tracks, lengths, seen, strict=True)]
+        pack_one = partial(self._pack, grid=grids[0, sources], before=before)
+        return [*map(pack_one, read, tracks, lengths, seen)]
 
     def _encode(self, read: Sequence[_Read]) -> Any:
+        """Return the processor's tensors of all prompts and images, on the device."""
         conversations = []
         for one in read:
-            shown = [{"type": "image", "image": image} for image in one.images]
-            content = [*shown, {"type": "text", "text": one.prompt}]
+            content: list[dict[str, Any]] = []
+            for image in one.images:
+                content.append({"type": "image", "image": image})
+            content.append({"type": "text", "text": one.prompt})
             conversations.append([{"role": "user", "content": content}])
         with quiet():
             inputs = self._processor.apply_chat_template(
@@ -170,8 +177,9 @@ class GlmImagePrior:
         # As a list: diffusers 0.42.1 joins them first, which transformers 5.23.0 refuses.
         features = self._model.get_image_features(pixels, flat).pooler_output
         codes = self._model.get_image_tokens(features).split(flat.prod(-1).tolist())
-        doubled = [_double(own, grid) for own, grid in zip(codes, flat, strict=True)]
+        doubled = [*map(_double, codes, flat)]
         each = grids.shape[1]
+        # Codes are doubled in rows and columns, and so are their grids.
         scale = torch.tensor([1, 2, 2], device=grids.device)
         records: list[dict[str, Tensor]] = []
         for row, grid in enumerate(grids):
@@ -189,6 +197,7 @@ class GlmImagePrior:
         grid: Tensor,
         before: int,
     ) -> Result[Payload] | Failure:
+        """Return what the model wrote as codes of the image; `before` are the preview's."""
         usage = {"input_tokens": length, "output_tokens": track.tokens}
         notes = {"prompt": one.prompt, "seed": one.seed, "images": len(one.images)}
         if track.stop == NO_NUMBERS:
@@ -241,16 +250,17 @@ class _Sampling:
     def __call__(self, logits: Tensor, rows: Tensor) -> Tensor:
         """Return a token for each of some rows; NONE where its logits are no numbers."""
         if not self._generators:
-            made = (torch.Generator(logits.device) for _ in self._seeds)
-            pairs = zip(made, self._seeds, strict=True)
-            self._generators = [g.manual_seed(seed) for g, seed in pairs]
+            # Only the logits tell the device.
+            for seed in self._seeds:
+                generator = torch.Generator(logits.device).manual_seed(seed)
+                self._generators.append(generator)
         scores = self._warpers(None, logits.float())
         # In the place of a row that is no numbers, which multinomial refuses.
         likely = scores.softmax(-1).nan_to_num(1.0)
-        drawn = [
-            torch.multinomial(likely[i : i + 1], 1, generator=self._generators[row])
-            for i, row in enumerate(rows.tolist())
-        ]
+        drawn = []
+        for i, row in enumerate(rows.tolist()):
+            generator = self._generators[row]
+            drawn.append(torch.multinomial(likely[i : i + 1], 1, generator=generator))
         return sound_tokens(torch.cat(drawn)[:, 0], logits)
 
 
@@ -300,25 +310,28 @@ class GlmImageDecoder:
         if tensors[0].shape != (self._positions,):
             shape = tuple(tensors[0].shape)
             return Failure(f"the payload holds codes {shape}, not ({self._positions},)")
-        there = (tensor.to(device_of(self.settings.device)) for tensor in tensors)
-        conditions: dict[str, Any] = dict(zip(names, there, strict=True))
-        quoted = self.drawer.pipeline.get_glyph_texts(read.prompt)[0]
-        conditions |= {"prompt": read.prompt}
+        device = device_of(self.settings.device)
+        conditions: dict[str, Any] = {}
+        for name, tensor in zip(names, tensors, strict=True):
+            conditions[name] = tensor.to(device)
+        conditions["prompt"] = read.prompt
         if read.images:
+            # Its place is that of no other request: it is drawn alone.
             return _Coded(read, conditions | {"image": read.images}, place)
+        quoted = self.drawer.pipeline.get_glyph_texts(read.prompt)[0]
         return _Coded(read, conditions, tuple(len(text.encode()) for text in quoted))
 
     def _draw(self, coded: Sequence[_Coded]) -> list[Outcome[Drawing]]:
-        names = coded[0].conditions.keys()
+        reads = [one.read for one in coded]
         batch: dict[str, Any] = {}
-        for name in names:
+        for name in coded[0].conditions:
             batch[name] = [one.conditions[name] for one in coded]
         batch[_CODES] = torch.stack(batch[_CODES])
-        outcomes = self.drawer(batch, [one.read.seed for one in coded])
-        pairs = zip(outcomes, coded, strict=True)
-        return [self._note(outcome, one.read) for outcome, one in pairs]
+        outcomes = self.drawer(batch, [read.seed for read in reads])
+        return [*map(self._note, outcomes, reads)]
 
     def _note(self, outcome: Outcome[Drawing], read: _Read) -> Outcome[Drawing]:
+        """Return an outcome with what was drawn; others than results and failures as is."""
         if not isinstance(outcome, Result | Failure):
             return outcome
         quoted = self.drawer.pipeline.get_glyph_texts(read.prompt)[0]

@@ -52,7 +52,7 @@ class TextToImage:
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
         """Return one image per request; a request that cannot be drawn fails alone."""
-        return answer_all([self._read(r) for r in inputs], self._draw)
+        return answer_all([self._read(request) for request in inputs], self._draw)
 
     def _read(self, request: ImageRequest) -> _Asked | Skip | Failure:
         sources = [part for part in request.context if isinstance(part, Image)]
@@ -64,23 +64,29 @@ class TextToImage:
         if not sources and self.sight and self.sight.needed and not self.sight.plain:
             return Skip(f"{self.pipeline} draws from an image, and there is none so far")
         size = self.drawer.input_size
+        images = []
         try:
-            images = [decode(source) for source in sources]
+            for source in sources:
+                image = decode(source)
+                images.append(image.resize(size) if size else image)
         except ImageError as error:
             return Failure(str(error), Fault.BAD_INPUT)
-        sized = tuple(image.resize(size) if size else image for image in images)
-        return _Asked(*read, sized, tuple(source.digest for source in sources))
+        prompt, seed = read
+        digests = [source.digest for source in sources]
+        return _Asked(prompt, seed, tuple(images), tuple(digests))
 
     def _draw(self, asked: Sequence[_Asked]) -> list[Outcome[Drawing]]:
+        """Draw those without images and those with images in a batch each."""
         drawn: dict[int, Outcome[Drawing]] = {}
         for seeing in (False, True):
-            rows = {i: one for i, one in enumerate(asked) if bool(one.images) == seeing}
+            rows = [i for i, one in enumerate(asked) if bool(one.images) == seeing]
             if rows:
-                outcomes = self._alike([*rows.values()], seeing)
-                drawn |= dict(zip(rows, outcomes, strict=True))
+                outcomes = self._draw_alike([asked[i] for i in rows], seeing)
+                drawn |= zip(rows, outcomes, strict=True)
         return [drawn[i] for i in range(len(asked))]
 
-    def _alike(self, asked: Sequence[_Asked], seeing: bool) -> list[Outcome[Drawing]]:
+    def _draw_alike(self, asked: Sequence[_Asked], seeing: bool) -> list[Outcome[Drawing]]:
+        """Draw requests that all have images (`seeing`), or all have none."""
         seeds = [one.seed for one in asked]
         notes = dict[str, Any]()
         if seeing and self.sight is not None:

@@ -44,9 +44,12 @@ def numbers_in(text: str) -> list[float]:
 
 def overlap(one: Box, other: Box) -> float:
     """Return the intersection of two boxes over their union, 0 to 1."""
-    left, top = max(one.left, other.left), max(one.top, other.top)
-    right, bottom = min(one.right, other.right), min(one.bottom, other.bottom)
-    shared = Box(left, top, right, bottom).area
+    shared = Box(
+        left=max(one.left, other.left),
+        top=max(one.top, other.top),
+        right=min(one.right, other.right),
+        bottom=min(one.bottom, other.bottom),
+    ).area
     whole = one.area + other.area - shared
     return min(1.0, max(0.0, shared / whole)) if whole > 0 else 0.0
 
@@ -79,14 +82,16 @@ def first_numbers(text: str) -> list[float]:
 def listed_numbers(text: str) -> list[float]:
     """Return the last four numbers that stand together in brackets, or are all there are.
 
-    None where there is no such list. Corners in the wrong order are exchanged.
+    Empty where there is no such list. Corners in the wrong order are exchanged.
     """
     lists = [numbers_in(found[1]) for found in _LISTED.finditer(text)]
-    fours = [numbers for numbers in (*lists, numbers_in(text)) if len(numbers) == 4]
-    inside = [numbers for numbers in lists if len(numbers) == 4]
+    fours = [numbers for numbers in lists if len(numbers) == 4]
+    every = numbers_in(text)
+    if not fours and len(every) == 4:
+        fours = [every]
     if not fours:
         return []
-    first, second, third, fourth = (inside or fours)[-1]
+    first, second, third, fourth = fours[-1]
     across = sorted((first, third))
     down = sorted((second, fourth))
     return [across[0], down[0], across[1], down[1]]
@@ -98,7 +103,8 @@ def around_polygon(text: str, size: Size) -> Box | None:
     None where it has fewer than three.
     """
     numbers = numbers_in(text)
-    across, down = numbers[0::2], numbers[1::2]
+    across = numbers[0::2]
+    down = numbers[1::2]
     corners = len(down)
     if corners < _LEAST_CORNERS:
         return None
@@ -108,5 +114,6 @@ def around_polygon(text: str, size: Size) -> Box | None:
 
 
 def _in_thousandths(pixels: list[float], size: Size) -> list[float]:
+    """Return four numbers, across and down in turn, as thousandths of an image."""
     sides = (size.width, size.height) * 2
     return [pixel / side * WHOLE for pixel, side in zip(pixels, sides, strict=True)]

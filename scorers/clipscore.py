@@ -22,7 +22,7 @@ import html
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from plait.generators.base import (
     Job,
@@ -97,7 +97,10 @@ def pairs_of(
             pieces.append(segment)
         elif clean(segment.text) and segment.text.strip():
             pieces.append(segment.text.strip())
-    runs = [list(run) for _, run in groupby(pieces, key=lambda p: isinstance(p, str))]
+    # Texts and images in turn: a run of either, then one of the other.
+    runs = [
+        list(run) for _, run in groupby(pieces, key=lambda piece: isinstance(piece, str))
+    ]
     pairs: list[ImageTextPair] = []
     for i, run in enumerate(runs):
         beside: list[str | Image] = []
@@ -106,7 +109,7 @@ def pairs_of(
         elif len(runs) > 1:
             # Images that open a document have the text that follows them.
             beside = runs[1]
-        text = "\n".join(t for t in beside if isinstance(t, str))
+        text = "\n".join(piece for piece in beside if isinstance(piece, str))
         for piece in run:
             if isinstance(piece, Image):
                 pairs.append(ImageTextPair(len(pairs), piece, text))
@@ -178,18 +181,24 @@ class ClipScorer(Scorer):
             return Unscored(ClipScorer.no_text)
         # Images that share a text share its record.
         texts = list(dict.fromkeys(pair.text for pair in scored))
-        images_of = [pair.image for pair in scored]
-        inputs = [*map(self._input_of, texts), *images_of]
-        made = yield from values_of([Job(self.stage, i, query.id) for i in inputs])
+        jobs = []
+        for text in texts:
+            jobs.append(Job(self.stage, self._input_of(text), query.id))
+        for pair in scored:
+            jobs.append(Job(self.stage, pair.image, query.id))
+        made = yield from values_of(jobs)
         if not isinstance(made, list):
             return made
         images = directions(made[len(texts) :])
-        read = {t: _windows(made[i], images) for i, t in enumerate(texts)}
-        cosines = {
-            pair.position: (self._cosine(image, read[pair.text]), len(read[pair.text]))
-            for pair, image in zip(scored, images, strict=True)
-        }
-        return _score(pairs, cosines)
+        windows = {}
+        # The texts come first among what was made.
+        for text, embedding in zip(texts, made, strict=False):
+            windows[text] = _windows(embedding, images)
+        compared = {}
+        for pair, image in zip(scored, images, strict=True):
+            own = windows[pair.text]
+            compared[pair.position] = _Compared(self._cosine(image, own), len(own))
+        return _score(pairs, compared)
 
     def _input_of(self, text: str) -> Text | WindowedText:
         if self.long_text == "truncate":
@@ -280,26 +289,42 @@ def _windows(text: Embedding, images: Vectors) -> Vectors:
     return unit
 
 
-def _score(
-    pairs: list[ImageTextPair], cosines: Mapping[int, tuple[float, int]]
-) -> Result[Score]:
-    values = [cosine for cosine, _ in cosines.values()]
+class _Compared(NamedTuple):
+    """An image beside its text."""
+
+    cosine: float | None
+    """None where the image has no text."""
+    windows: int
+    """In which the text was read."""
+
+
+def _score(pairs: list[ImageTextPair], compared: Mapping[int, _Compared]) -> Result[Score]:
+    """Return the mean over pairs with text; `compared` are these by position."""
+    values = []
+    for one in compared.values():
+        if one.cosine is not None:
+            values.append(one.cosine)
     hessel = sum(map(_hessel, values)) / len(values)
+    without_text = _Compared(None, 0)
+    about = []
+    for pair in pairs:
+        about.append(_part(pair, compared.get(pair.position, without_text)))
     parts = {
         "clipscore_hessel": hessel,
         "cosine_100": 100 * sum(values) / len(values),
         "scored_pairs": len(values),
         "unscored_pairs": len(pairs) - len(values),
-        "pairs": [_part(pair, *cosines.get(pair.position, (None, 0))) for pair in pairs],
+        "pairs": about,
     }
     return Result(Score(hessel, parts))
 
 
-def _part(pair: ImageTextPair, cosine: float | None, windows: int) -> dict[str, Any]:
+def _part(pair: ImageTextPair, compared: _Compared) -> dict[str, Any]:
+    cosine = compared.cosine
     return {
         "image": pair.position,
         "text": pair.text[:EXCERPT],
-        "windows": windows,
+        "windows": compared.windows,
         "cos": cosine,
         "clipscore_hessel": None if cosine is None else _hessel(cosine),
         "cosine_100": None if cosine is None else 100 * cosine,

@@ -23,8 +23,9 @@ def edit_of(query: Query, document: Document) -> Edit | Unscored:
     """
     if len(document.images) != 1:
         return Unscored(f"an edit is one image; the answer holds {len(document.images)}")
-    (original,) = (s for s in query.question if isinstance(s, Image))
-    texts = (s.text for s in query.question if isinstance(s, Text))
+    question = Document(query.question)
+    (original,) = question.images
+    texts = [part.text for part in query.question if isinstance(part, Text)]
     return Edit(original, document.images[0], "".join(texts))
 
 

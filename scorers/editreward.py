@@ -61,10 +61,10 @@ class EditRewardModel(QwenRewardModel):
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
-        numbered = range(len(ASPECTS))
-        self.rm_heads = nn.ModuleDict(
-            {f"head_{i}": reward_head(self.width) for i in numbered}
-        )
+        heads = {}
+        for i in range(len(ASPECTS)):
+            heads[f"head_{i}"] = reward_head(self.width)
+        self.rm_heads = nn.ModuleDict(heads)
 
     @property
     def heads(self) -> Mapping[str, nn.Module]:
@@ -117,21 +117,24 @@ class EditReward:
         return _Edit(tuple(prompts))
 
     def _scores(self, edits: Sequence[_Edit]) -> list[Outcome[Score]]:
-        read = []
+        """Return the reward of each edit; every head has read all of them."""
+        means: list[list[float]] = [[] for _ in edits]
+        spreads: list[list[float]] = [[] for _ in edits]
         tokens = [0] * len(edits)
         for i, head in enumerate(self._model.rm_heads.values()):
             asked = [edit.prompts[i] for edit in edits]
             outputs, lengths = self._stage.outputs(head, asked)
-            read.append(outputs)
-            tokens = [sum(pair) for pair in zip(tokens, lengths, strict=True)]
+            for row, (mean, spread) in enumerate(outputs):
+                means[row].append(mean)
+                spreads[row].append(spread)
+                tokens[row] += lengths[row]
         outcomes: list[Outcome[Score]] = []
-        for length, *outputs in zip(tokens, *read, strict=True):
-            means = [mean for mean, _ in outputs]
-            spread = sum(spread for _, spread in outputs) / len(outputs)
-            if not (math.isfinite(sum(means)) and math.isfinite(spread)):
+        for own, own_spreads, length in zip(means, spreads, tokens, strict=True):
+            spread = sum(own_spreads) / len(own_spreads)
+            if not (math.isfinite(sum(own)) and math.isfinite(spread)):
                 outcomes.append(no_numbers(SCORES, self._stage.dtype))
                 continue
-            parts = dict(zip(ASPECTS, means, strict=True))
-            score = Score(sum(means) / len(means), {**parts, "sigma": math.exp(spread)})
+            parts = dict(zip(ASPECTS, own, strict=True))
+            score = Score(sum(own) / len(own), {**parts, "sigma": math.exp(spread)})
             outcomes.append(Result(score, {"input_tokens": length, "images": 2}))
         return outcomes

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 
 from plait.generators.errors import UsageError
 from plait.generators.extras import import_extra
@@ -87,13 +87,14 @@ def style(
     `stripped` is whether white space around the turns counts as tokens; the official
     program strips the model's answers and not the baseline's.
     """
-    text = " ".join(p.strip() for p in parts) if stripped else " ".join(parts)
+    text = " ".join(part.strip() if stripped else part for part in parts)
+    # Joined by blanks, as officially, a heading that begins a turn begins no line.
     prose = without_code(" ".join(parts) if mode == "official" else "\n".join(parts), mode)
     return Style(
         tokens=count(text),
         headers=len(_HEADER.findall(prose)),
-        lists=sum(len(p.findall(prose)) for p in _LISTS),
-        bold=sum(len(p.findall(prose)) for p in _BOLD),
+        lists=sum(len(pattern.findall(prose)) for pattern in _LISTS),
+        bold=sum(len(pattern.findall(prose)) for pattern in _BOLD),
         images=images,
     )
 
@@ -115,6 +116,10 @@ def difference(
     first: Style, second: Style, names: Sequence[str] = NAMES
 ) -> tuple[float, ...]:
     """Return (a - b) / (a + b + 1) for each of the features `names`, between -1 and 1."""
-    pairs = zip(astuple(first), astuple(second), strict=True)
-    ratios = dict(zip(NAMES, ((a - b) / (a + b + 1) for a, b in pairs), strict=True))
-    return tuple(ratios[name] for name in names)
+    ratios = []
+    for name in names:
+        a = getattr(first, name)
+        b = getattr(second, name)
+        # Plus 1, since both may be 0.
+        ratios.append((a - b) / (a + b + 1))
+    return tuple(ratios)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from timm.models.vision_transformer import VisionTransformer
@@ -79,12 +79,12 @@ class LinearHead(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         layers: list[nn.Module] = []
-        for i, wider in enumerate(HEAD):
-            layers.append(nn.Linear(width, wider))
+        for i, out_width in enumerate(HEAD):
+            layers.append(nn.Linear(width, out_width))
             if i < 3:
                 # It does nothing here, but the stored weights count it as a layer.
                 layers.append(nn.Dropout())
-            width = wider
+            width = out_width
         self.layers = nn.Sequential(*layers)
 
 
@@ -114,6 +114,14 @@ class RewardModel(nn.Module):
         return normalised
 
 
+class _Pair(NamedTuple):
+    """An image and the question that it answers."""
+
+    pixels: Tensor
+    """(3, side, side)"""
+    text: str
+
+
 class ImageReward:
     """Scores documents of one image each against their questions."""
 
@@ -132,18 +140,18 @@ class ImageReward:
         """Return one reward per document, in order; Failure for a broken image."""
         return answer_all(list(self._decoders.map(self._read, inputs)), self._scores)
 
-    def _read(self, given: Candidate) -> tuple[Tensor, str] | Failure:
+    def _read(self, given: Candidate) -> _Pair | Failure:
         try:
             pixels = self._transform(decode(given.document.images[0]))
         except ImageError as error:
             return Failure(str(error))
-        return pixels, Document(given.question).text
+        return _Pair(pixels, Document(given.question).text)
 
-    def _scores(self, pairs: Sequence[tuple[Tensor, str]]) -> list[Outcome[Score]]:
-        read = self._tokenizer.encode_batch([text for _, text in pairs])
+    def _scores(self, pairs: Sequence[_Pair]) -> list[Outcome[Score]]:
+        read = self._tokenizer.encode_batch([pair.text for pair in pairs])
         ids = torch.tensor([text.ids for text in read], device=self._device)
         masks = torch.tensor([text.attention_mask for text in read], device=self._device)
-        images = torch.stack([image for image, _ in pairs]).to(self._device)
+        images = torch.stack([pair.pixels for pair in pairs]).to(self._device)
         with torch.inference_mode():
             rewards: list[float] = self._model(images, ids, masks).double().tolist()
         outcomes: list[Outcome[Score]] = []

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
 from typing import Any, Literal, NamedTuple, Self
 
 UNBOUNDED = "unbounded"
@@ -125,22 +124,27 @@ class PartTable:
             return ()
         by_kind = dict[PartKind, list[ScorePart]]((kind, []) for kind in KINDS)
         # Not by recursion: a user's scorer may nest its parts as deep as JSON goes.
-        open_ = [_Place((), self._declared, parts)]
-        while open_:
-            path, declared, value = open_.pop()
-            if _is_number(value):
-                row = declared.own or _UNDECLARED
-                kind = row.kind or (_usual_kind(path) if beside_criteria else "other")
-                name = "/".join(path[1:] or path) if kind == "criterion" else _pointer(path)
-                own = (unit, scale) if row.unit is None else (row.unit, row.scale)
-                by_kind[kind].append(ScorePart(name, kind, float(value), *own))
+        to_visit = [_Place((), self._declared, parts)]
+        while to_visit:
+            path, declared, value = to_visit.pop()
+            if not _is_number(value):
+                # Reversed, since the last one is visited first.
+                for key, item in reversed(_items(value)):
+                    to_visit.append(_Place((*path, key), declared.step(key), item))
+                continue
+            row = declared.own or _UNDECLARED
+            kind = row.kind or (_usual_kind(path) if beside_criteria else "other")
+            name = "/".join(path[1:] or path) if kind == "criterion" else _pointer(path)
+            if row.unit is None:
+                part = ScorePart(name, kind, float(value), unit, scale)
             else:
-                open_ += [
-                    _Place((*path, key), declared.step(key), item)
-                    for key, item in reversed(_items(value))
-                ]
-        chosen = (by_kind[kind] for kind in KINDS if kind in kinds)
-        return tuple(chain.from_iterable(chosen))
+                part = ScorePart(name, kind, float(value), row.unit, row.scale)
+            by_kind[kind].append(part)
+        chosen: list[ScorePart] = []
+        for kind in KINDS:
+            if kind in kinds:
+                chosen += by_kind[kind]
+        return tuple(chosen)
 
     def _leave_out_others(
         self, parts: Mapping[str, Any], beside_criteria: bool
@@ -148,11 +152,14 @@ class PartTable:
         """Return the part of `parts` in which there may be others than `other` ones."""
         if ANY in self._ruled_steps:
             return dict(parts)
-        usual = (_CRITERIA, *_LONE) if beside_criteria else ()
-        return {k: v for k, v in parts.items() if k in self._ruled_steps or k in usual}
+        names = set(self._ruled_steps)
+        if beside_criteria:
+            names |= {_CRITERIA, *_LONE}
+        return {name: part for name, part in parts.items() if name in names}
 
     @cached_property
     def _ruled_steps(self) -> frozenset[str]:
+        """The first steps of paths that are declared to be other than `other`."""
         ruled = [row for row in self.rows if row.kind in RULED]
         return frozenset(_Node.of(ruled).below)
 
@@ -166,6 +173,7 @@ NO_PARTS = PartTable()
 
 
 def _usual_kind(path: tuple[str, ...]) -> PartKind:
+    """Return the kind of a number by its place, beside a mapping of criteria."""
     if len(path) == 1:
         return _LONE.get(path[0], "other")
     return "criterion" if len(path) == 2 and path[0] == _CRITERIA else "other"
@@ -173,12 +181,14 @@ def _usual_kind(path: tuple[str, ...]) -> PartKind:
 
 def _pointer(path: tuple[str, ...]) -> str:
     name = "/".join(path)
+    # Most steps hold neither sign, and there may be thousands of paths.
     if "~" not in name and name.count("/") < len(path):
         return name
     return "/".join(key.replace("~", "~0").replace("/", "~1") for key in path)
 
 
 def _items(value: Any) -> list[tuple[str, Any]]:
+    """Return what a list or mapping holds, by its step; nothing of anything else."""
     if isinstance(value, str) or value is None:
         return []
     if isinstance(value, list | tuple):

@@ -74,7 +74,8 @@ class SetScorer(Scorer):
         truth = self._truth(query)
         images = (*truth, *document.images)
         # All systems share the records of the ground truth.
-        made = yield from values_of([Job(self.stage, i, query.id) for i in images])
+        jobs = [Job(self.stage, image, query.id) for image in images]
+        made = yield from values_of(jobs)
         if not isinstance(made, list):
             return made
         n = len(truth)
@@ -90,12 +91,15 @@ class SetScorer(Scorer):
         from plait.scorers.statistics.estimate import Estimate
         from plait.scorers.statistics.image_sets import FIGURES
 
-        added = {key: own for key, own in members.items() if own}
-        if not added:
+        keys = []
+        answers = []
+        truths = []
+        for key, own in members.items():
+            if not own:
+                continue
+            keys.append(key)
+            answers.append([*chain.from_iterable(member.answer for member in own)])
+            truths.append([*chain.from_iterable(member.truth for member in own)])
+        if not keys:
             return Estimate(None, reason="no query with images")
-        answer = []
-        truth = []
-        for own in added.values():
-            answer.append([*chain.from_iterable(member.answer for member in own)])
-            truth.append([*chain.from_iterable(member.truth for member in own)])
-        return FIGURES[self.name.removeprefix("clip-")](list(added), answer, truth)
+        return FIGURES[self.name.removeprefix("clip-")](keys, answers, truths)

@@ -86,6 +86,10 @@ def weighted_mean(
     parts: Mapping[str, WeightedPart], values: Mapping[str, float], scale: str
 ) -> float:
     """Return the weighted mean of `values`, one for each of `parts`, on `scale`."""
-    total = math.fsum(part.weight for part in parts.values())
-    weighted = (p.weight * p.on(values[name], scale) for name, p in parts.items())
-    return math.fsum(weighted) / total
+    weights = []
+    weighted = []
+    for name, part in parts.items():
+        weights.append(part.weight)
+        weighted.append(part.weight * part.on(values[name], scale))
+    # Exact sums, so that the order of the parts does not count.
+    return math.fsum(weighted) / math.fsum(weights)

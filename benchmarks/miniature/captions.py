@@ -9,6 +9,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 
@@ -67,13 +68,14 @@ def measure_captions(settings: BenchSettings, say: Say) -> BenchPart:
     scorer = settings.scorer(CLIP)
     say(f"{CLIP}: {len(scenes)} images, {1 + len(WRONG)} captions each")
     scores = _scores(scorer, scenes)
-    compared = {name: _compare(scores[RIGHT], scores[name]) for name in WRONG}
-    whole, _ = compared[RANDOM]
-    bar = Bar.at_least("AUC, right caption against another scene's", whole, AIM)
-    rows = [
-        [name, _SHARE.estimate(whole), _SHARE.estimate(share), f"{share.n:,}"]
-        for name, (whole, share) in compared.items()
-    ]
+    areas = {}
+    rows = []
+    for name in WRONG:
+        whole, share = _compare(scores[RIGHT], scores[name])
+        areas[name] = whole
+        texts = [_SHARE.estimate(whole), _SHARE.estimate(share)]
+        rows.append([name, *texts, f"{share.n:,}"])
+    bar = Bar.at_least("AUC, right caption against another scene's", areas[RANDOM], AIM)
     head = ["wrong by", "AUC", "right above wrong", "n"]
     table = ResultTable.of(
         "Which wrong captions CLIPScore sees", head, rows, [_ABOUT_SHARES]
@@ -95,22 +97,35 @@ def _compare(right: Floats, wrong: Floats) -> tuple[Estimate, Estimate]:
     return whole, mean(higher, SHARE)
 
 
+class _AskedCaption(NamedTuple):
+    """A caption that is scored beside an image."""
+
+    wrong: str
+    """By what; `RIGHT` where it is right."""
+    scene: int
+    """Number of the scene that the image is of."""
+    text: str
+
+
 def _scores(scorer: LocalScorer, scenes: Sequence[CaptionedScene]) -> Mapping[str, Floats]:
     """By what is wrong, (scenes,) scores; NaN where there is no such caption or score."""
     asked = (Turn("user", (Text("What does the picture show?"),)),)
     query = Query(id="caption", category="captions", field="captions", turns=asked)
-    images = [encode(draw(s.scene, s.seed)) for s in scenes]
+    images = [encode(draw(scene.scene, scene.seed)) for scene in scenes]
     captions = []
     for name in (RIGHT, *WRONG):
         for i, scene in enumerate(scenes):
             text = scene.right if name == RIGHT else scene.wrong.get(name)
             if text:
-                captions.append((name, i, text))
-    pairs = [(query, Document((Text(text), images[i]))) for _, i, text in captions]
+                captions.append(_AskedCaption(name, i, text))
+    pairs = []
+    for own in captions:
+        pairs.append((query, Document((Text(own.text), images[own.scene]))))
     scores = {name: np.full(len(scenes), np.nan) for name in (RIGHT, *WRONG)}
-    for (name, i, _), outcome in zip(captions, outcomes_of(scorer, pairs), strict=True):
-        if (value := score_value(outcome)) is not None:
-            scores[name][i] = value
+    for own, outcome in zip(captions, outcomes_of(scorer, pairs), strict=True):
+        value = score_value(outcome)
+        if value is not None:
+            scores[own.wrong][own.scene] = value
     return scores
 
 
@@ -139,13 +154,14 @@ def caption(index: int, seed: int) -> CaptionedScene:
     rng = random.Random(f"captions {seed} {index}")
     scene = random_scene(rng, "test")
     wording = rng.randrange(2**31)
-    others = {name: make(scene, rng) for name, make in WRONG.items()}
-    return CaptionedScene(
-        scene,
-        rng.randrange(2**31),
-        _say(scene, wording),
-        {n: _say(other, wording) for n, other in others.items() if other is not None},
-    )
+    wrong = {}
+    for name, make in WRONG.items():
+        other = make(scene, rng)
+        if other is not None:
+            wrong[name] = _say(other, wording)
+    # Drawn after all changes, which draw from it too.
+    jitter = rng.randrange(2**31)
+    return CaptionedScene(scene, jitter, _say(scene, wording), wrong)
 
 
 def _say(scene: Scene, wording: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from plait.benchmarks.local import local_stage
 from plait.benchmarks.miniature.measures import (
@@ -81,32 +81,39 @@ def measure_t2is(settings: BenchSettings, say: Say) -> BenchPart:
     return BenchPart(title="Artists", bars=tuple(bars), notes=(note,))
 
 
-def _ask(number: int, seed: int) -> tuple[Scene, ImageRequest]:
+class _AskedScene(NamedTuple):
+    """A scene that T2I models are asked for."""
+
+    scene: Scene
+    request: ImageRequest
+
+
+def _ask(number: int, seed: int) -> _AskedScene:
     """Draw a scene, and ask for it in words."""
     objects = OBJECTS[number % len(OBJECTS)]
     name = f"artists {seed} {number}"
     scene = random_scene(random.Random(name), "test", objects, objects)
     words = description(scene, random.Random(name))
-    return scene, ImageRequest(prompt=words, seed=1000 * seed + number)
+    return _AskedScene(scene, ImageRequest(prompt=words, seed=1000 * seed + number))
 
 
 def _t2i_bars(
     name: str,
-    asked: Sequence[tuple[Scene, ImageRequest]],
+    asked: Sequence[_AskedScene],
     settings: BenchSettings,
     aims: Aims,
     say: Say,
 ) -> list[Bar]:
+    """Return the bars of one T2I model, which may not be to be had."""
     try:
         stage = local_stage(name, weights=settings.weights, models=settings.models)
     except PlaitError as error:
         return [Bar.not_there(name, str(error))]
     say(f"{name}: drawing {len(asked)} scenes")
-    images = images_of(stage, [request for _, request in asked])
-    drawn = [
-        DrawnScene(f"scene {i}", scene.items, read(image))
-        for i, ((scene, _), image) in enumerate(zip(asked, images, strict=True))
-    ]
+    images = images_of(stage, [one.request for one in asked])
+    drawn = []
+    for i, (one, image) in enumerate(zip(asked, images, strict=True)):
+        drawn.append(DrawnScene(f"scene {i}", one.scene.items, read(image)))
     return bars_of(name, drawn, aims)
 
 
@@ -117,12 +124,12 @@ def images_of(
     """Return what a T2I model draws; None where it draws nothing."""
     images: list[Image | None] = []
     for start in range(0, len(asked), BATCH):
-        outcomes = stage(asked[start : start + BATCH])
-        images += [_image_of(outcome) for outcome in outcomes]
+        images += map(_image_of, stage(asked[start : start + BATCH]))
     return images
 
 
 def _image_of(outcome: Outcome[Any]) -> Image | None:
+    """Return the image of an outcome; stages give pixels, servers an encoded image."""
     value = outcome.value if isinstance(outcome, Result) else None
     return value.encoded() if isinstance(value, Drawing) else value
 
@@ -137,24 +144,34 @@ def read(image: Image | None) -> Reading | None:
 
 def bars_of(name: str, drawn: Sequence[DrawnScene], aims: Aims) -> list[Bar]:
     """Colours at their places over all scenes; whole scenes by the number of objects."""
-    lost = sum(d.read is None for d in drawn)
-    remark = f"{lost:,} of {len(drawn):,} unreadable: misses" if lost else ""
+    lost = 0
     # The unit is the scene; `n` is the number of items.
     scenes: list[str] = []
     shares: list[float] = []
     by_size: dict[int, list[float]] = {}
     for scene in drawn:
+        lost += scene.read is None
         scenes += [scene.name] * len(scene.wanted)
         shares += scene.colours
         by_size.setdefault(len(scene.wanted), []).append(scene.whole)
+    remark = f"{lost:,} of {len(drawn):,} unreadable: misses" if lost else ""
     colours = replace(pooled_mean(scenes, shares, SHARE), n=len(shares))
-    whole = {size: mean(by_size[size], SHARE) for size in sorted(by_size)}
-    two = whole.pop(TWO, Estimate(None, reason="no scene of two objects"))
+    two = Estimate(None, reason="no scene of two objects")
+    others = []
     title = f"{name}: whole scenes of"
+    for size, whole in sorted(by_size.items()):
+        estimate = mean(whole, SHARE)
+        if size == TWO:
+            two = estimate
+        else:
+            others.append(Bar(name=f"{title} {size}", estimate=estimate))
+    least_colours, least_whole = aims
     return [
-        Bar.at_least(f"{name}: right colour at the right place", colours, aims[0], remark),
-        Bar.at_least(f"{title} two objects", two, aims[1], remark),
-        *(Bar(name=f"{title} {k}", estimate=e) for k, e in whole.items()),
+        Bar.at_least(
+            f"{name}: right colour at the right place", colours, least_colours, remark
+        ),
+        Bar.at_least(f"{title} two objects", two, least_whole, remark),
+        *others,
     ]
 
 
@@ -164,15 +181,23 @@ def bars_of(name: str, drawn: Sequence[DrawnScene], aims: Aims) -> list[Bar]:
 def measure_native(settings: BenchSettings, say: Say) -> BenchPart:
     """Return the native model's images against its own sentence, and the ground truth's."""
     system = settings.system(NATIVE)
-    asked = [query(i, settings.seed, "test", "SA") for i in range(settings.scenes)]
-    truths = {q.id: q.scenes[-1] for q in asked}
-    say(f"{NATIVE}: answering {len(asked)} queries")
-    answers = system.answers([sample_of(q) for q in asked])
-    documents = {a.query.id: a.document for a in answers}
+    truths = {}
+    samples = []
+    for i in range(settings.scenes):
+        asked = query(i, settings.seed, "test", "SA")
+        truths[asked.id] = asked.scenes[-1]
+        samples.append(sample_of(asked))
+    say(f"{NATIVE}: answering {len(samples)} queries")
+    documents = {}
+    for answer in system.answers(samples):
+        documents[answer.query.id] = answer.document
     own, missing = _pair_with_texts(documents, truths)
     bars = bars_of(f"{NATIVE}, against its own text", own, NATIVE_AIMS)
-    first = {id: d.images[0] for id, d in documents.items() if d and d.images}
-    against = [DrawnScene(i, s.items, read(first.get(i))) for i, s in truths.items()]
+    against = []
+    for id, truth in truths.items():
+        document = documents.get(id)
+        image = document.images[0] if document and document.images else None
+        against.append(DrawnScene(id, truth.items, read(image)))
     whole = bars_of(f"{NATIVE}, against the ground truth", against, NO_AIMS)
     note = f"{missing:,} answers hold no image or no sentence that can be read: misses."
     return BenchPart(title="Native model", bars=(*bars, *whole), notes=(note,))
@@ -203,5 +228,9 @@ def _items_told(text: str) -> tuple[SceneItem, ...] | None:
     reading = read_text(text)
     if not isinstance(reading, TextReading) or not reading.scenes:
         return None
-    items = [found.item for found in reading.scenes[-1].items]
-    return None if None in items else tuple(item for item in items if item is not None)
+    items = []
+    for told in reading.scenes[-1].items:
+        if told.item is None:
+            return None
+        items.append(told.item)
+    return tuple(items)

@@ -16,7 +16,7 @@ import secrets
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain, combinations
+from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -90,18 +90,25 @@ def annotate(
     board = open_results(root).board
     known = sorted(units_to_show(board, options.systems, pairs=options.pairs))
     gold = _gold(Path(options.gold), options, known) if options.gold else {}
-    blocks = _blocks(known, gold, options)
-    contents = _contents(board, [*chain.from_iterable(blocks)])
-    tokens = [_by_token(block) for block in blocks]
-    items = _items(tokens, contents, gold, options)
-    form_names = {item["form"] for item in items.values()}
-    forms = {name: _form(name) for name in sorted(form_names)}
+    blocks = [_by_token(units) for units in _blocks(known, gold, options)]
+    shown = set[Unit]()
+    for block in blocks:
+        shown.update(block.values())
+    contents = _contents(board, shown)
+    items = _items(blocks, contents, gold, options)
+    forms = {}
+    for name in sorted({item["form"] for item in items.values()}):
+        forms[name] = _form(name)
     _check_gold(items, forms, options)
-    key = {"study": secrets.token_hex(8), "settings": settings}
-    drawn = _draw_of(board, known, gold, items, options)
-    key |= {"drawn": drawn.as_json, "forms": forms, "items": items}
+    key = {
+        "study": secrets.token_hex(8),
+        "settings": settings,
+        "drawn": _draw_of(board, known, gold, items, options).as_json,
+        "forms": forms,
+        "items": items,
+    }
     # Tokens are random, so their order does not tell which item is gold or repeated.
-    order = [sorted(named) for named in tokens]
+    order = [sorted(block) for block in blocks]
     with progress(console, "preparing images") as show:
         _write_page(folder / PAGE, key, order, contents, show)
     # The last file: where it is, the page is whole.
@@ -113,27 +120,39 @@ def _by_token(block: Iterable[Unit]) -> dict[str, Unit]:
     return {secrets.token_hex(8): unit for unit in block}
 
 
+class _Answer(NamedTuple):
+    """An answer and what it was asked."""
+
+    query: Query
+    content: Content
+
+
+Contents = Mapping[Unit, _Answer]
+"""By answer: of a pair, each side has its own."""
+
+
 def _items(
-    tokens: Sequence[Mapping[str, Unit]],
-    contents: Mapping[Unit, tuple[Query, Content]],
+    blocks: Sequence[Mapping[str, Unit]],
+    contents: Contents,
     gold: Mapping[Unit, Mapping[str, Any]],
     options: AnnotateOptions,
 ) -> dict[str, dict[str, Any]]:
-    """Return what the key says of each item, by token; `tokens` are those of each block."""
-    # In pairs the sides are turned at random, so that a preference for a side cancels.
+    """Return what the key says of each item, by token."""
     items: dict[str, dict[str, Any]] = {}
     first: dict[Unit, str] = {}
     sides = random.Random(options.seed)
-    for token, unit in chain.from_iterable(named.items() for named in tokens):
-        query, _ = contents[unit.sides[0]]
-        items[token] = unit._asdict() | {
-            "category": query.category,
-            "form": _PAIR if options.pairs else _form_of(query),
-            "flipped": options.pairs and sides.random() < 0.5,
-            "gold": gold.get(unit),
-            "again": first.get(unit),
-        }
-        first.setdefault(unit, token)
+    for block in blocks:
+        for token, unit in block.items():
+            query = contents[unit.sides[0]].query
+            items[token] = unit._asdict() | {
+                "category": query.category,
+                "form": _PAIR if options.pairs else _form_of(query),
+                # The sides are turned at random, so that a preference for one cancels.
+                "flipped": options.pairs and sides.random() < 0.5,
+                "gold": gold.get(unit),
+                "again": first.get(unit),
+            }
+            first.setdefault(unit, token)
     return items
 
 
@@ -145,10 +164,12 @@ def _draw_of(
     options: AnnotateOptions,
 ) -> Draw:
     """Return how the items were drawn; what is gold or comes a second time is not one."""
-    drawn = [i for i in items.values() if i["gold"] is None and i["again"] is None]
+    drawn = 0
+    for item in items.values():
+        drawn += item["gold"] is None and item["again"] is None
     names = options.systems or [system.name for system in board.systems]
     return Draw(
-        items=len(drawn),
+        items=drawn,
         of=len(known) - len(gold),
         seed=options.seed,
         systems=tuple(names),
@@ -198,12 +219,17 @@ def _blocks(
             f"some, and three times as many as repeated ones ({repeated})"
         )
     # A third of the items at least stands between an item and its repetition.
+    third = total // 3
     again = drawn[:repeated]
     rest = [*drawn[repeated:], *gold]
     rng.shuffle(rest)
-    one = total // 3 - len(again)
-    two = 2 * (total // 3) - len(again)
-    return [again + rest[:one], rest[one:two], rest[two:] + again]
+    end_of_first = third - len(again)
+    end_of_second = end_of_first + third
+    return [
+        again + rest[:end_of_first],
+        rest[end_of_first:end_of_second],
+        rest[end_of_second:] + again,
+    ]
 
 
 def read_key(folder: Path) -> dict[str, Any]:
@@ -236,8 +262,9 @@ def units_to_show(
         if pairs:
             for one, other in combinations(sorted(answering), 2):
                 yield Unit(id, one, repeat, other)
-        else:
-            yield from (Unit(id, system, repeat) for system in answering)
+            continue
+        for system in answering:
+            yield Unit(id, system, repeat)
 
 
 def _gold(
@@ -260,21 +287,25 @@ def _gold(
             unit = unit.sides[1]._replace(baseline=unit.system)
             right = {form: turned.get(str(value), value)}
         if unit not in valid:
-            raise UsageError(f"{path}: the run has no answer {' of '.join(unit[:2])}")
+            raise UsageError(f"{path}: the run has no answer {unit.id} of {unit.system}")
         gold[unit] = right
     return gold
 
 
-def _contents(board: Board, units: Sequence[Unit]) -> dict[Unit, tuple[Query, Content]]:
+def _contents(board: Board, units: Collection[Unit]) -> Contents:
     """Return the query and the answer of each side of the units."""
-    wanted = {*chain.from_iterable(unit.sides for unit in units)}
+    wanted = set[Unit]()
+    for unit in units:
+        wanted.update(unit.sides)
     contents = {}
-    for e in board.reading({unit.id for unit in units}):
-        side = Unit(e.query.id, e.system, e.repeat)
+    for evaluation in board.reading({unit.id for unit in units}):
+        query = evaluation.query
+        document = evaluation.document
+        side = Unit(query.id, evaluation.system, evaluation.repeat)
         if side not in wanted:
             continue
-        if isinstance(e.document, Result) and isinstance(e.query, Query):
-            contents[side] = e.query, e.document.value.segments
+        if isinstance(document, Result) and isinstance(query, Query):
+            contents[side] = _Answer(query, document.value.segments)
     return contents
 
 
@@ -296,7 +327,9 @@ def _form(name: str) -> dict[str, Any]:
         return {"task": "", "questions": [_question("score", about, keys)]}
     rubric = OWN[name]
     meanings = WORDING["criteria"]
-    asked = [_question(n, meanings[n], _YES_NO, n) for n in rubric.criteria]
+    asked = []
+    for criterion in rubric.criteria:
+        asked.append(_question(criterion, meanings[criterion], _YES_NO, criterion))
     if rubric.penalty:
         asked.append(_question(PENALTY, WORDING["penalty"], _YES_NO, rubric.penalty))
     return {"task": WORDING["categories"][name]["task"], "questions": asked}
@@ -319,18 +352,20 @@ class _PageItem(NamedTuple):
     @property
     def contents(self) -> Iterator[Content]:
         """All of it, in the order of the page."""
-        yield from (turn.content for turn in self.query.turns)
+        for turn in self.query.turns:
+            yield turn.content
         yield from self.answers
         yield self.truth or ()
 
 
-def _item_on_page(
-    item: Mapping[str, Any], contents: Mapping[Unit, tuple[Query, Content]]
-) -> _PageItem:
-    unit = Unit(*(item[name] for name in Unit._fields))
-    sides = unit.sides if unit.baseline else unit.sides[:1]
-    query, _ = contents[sides[0]]
-    answers = [contents[side][1] for side in sides]
+def _item_on_page(item: Mapping[str, Any], contents: Contents) -> _PageItem:
+    """Return what raters see of an item of the key."""
+    unit = Unit(item["id"], item["system"], item["repeat"], item["baseline"])
+    left, right = unit.sides
+    query = contents[left].query
+    answers = [contents[left].content]
+    if unit.baseline:
+        answers.append(contents[right].content)
     if item["flipped"]:
         answers.reverse()
     truth = None
@@ -344,26 +379,31 @@ def _write_page(
     folder: Path,
     key: Mapping[str, Any],
     blocks: Sequence[Sequence[str]],
-    contents: Mapping[Unit, tuple[Query, Content]],
+    contents: Contents,
     on_progress: Any,
 ) -> None:
+    """Write the page into `folder`; `blocks` are tokens in the order of showing."""
     shown = {}
     # By token here too, since the numbers of images follow this order.
     for token in sorted(key["items"]):
         shown[token] = _item_on_page(key["items"][token], contents)
     images: dict[str, Image] = {}
-    for content in chain.from_iterable(item.contents for item in shown.values()):
-        images |= {part.digest: part for part in content if isinstance(part, Image)}
+    for item in shown.values():
+        for content in item.contents:
+            images |= {part.digest: part for part in content if isinstance(part, Image)}
     numbers = {digest: number for number, digest in enumerate(images)}
     files = FolderFiles(folder)
     packs = pack_images(files, [*images.values()], BlobReader(), on_progress, SIDE)
     items = {}
-    for token, (query, answers, truth) in shown.items():
+    for token, item in shown.items():
+        turns = []
+        for turn in item.query.turns:
+            turns.append([turn.role, segments_of(turn.content, numbers)])
         items[token] = {
             "form": key["items"][token]["form"],
-            "turns": [[t.role, segments_of(t.content, numbers)] for t in query.turns],
-            "truth": truth and segments_of(truth, numbers),
-            "answers": [segments_of(answer, numbers) for answer in answers],
+            "turns": turns,
+            "truth": item.truth and segments_of(item.truth, numbers),
+            "answers": [segments_of(answer, numbers) for answer in item.answers],
         }
     about = {"study": key["study"], "forms": key["forms"], "pack": PACK, "packs": packs}
     files.write_data("items.js", about | {"blocks": blocks, "items": items})

@@ -95,23 +95,29 @@ class RatedDocuments:
         for name in raters:
             if name not in self.raters:
                 raise unknown("scorer", name, sorted(self.raters))
-        chosen = set(raters) or self.raters
-        values = {name: rated for name, rated in self.values.items() if name in chosen}
-        missing = {name: why for name, why in self.missing.items() if name in chosen}
+        if not raters:
+            return self
+        values = {name: self.values[name] for name in self.values if name in raters}
+        missing = {name: self.missing[name] for name in self.missing if name in raters}
         return replace(self, values=values, missing=missing)
 
     def votes(self, pairs: Collection[Unit]) -> "RatedDocuments":
         """Return scores as votes on `pairs`, for the answer that has the better one."""
-        sides = {pair: pair.sides for pair in pairs}
-        known = {p: About() for p, own in sides.items() if self.about.keys() >= {*own}}
+        known = {}
+        for pair in pairs:
+            # Of a pair of which one side was never to be scored nothing is missing.
+            if all(side in self.about for side in pair.sides):
+                known[pair] = About()
         voted = RatedDocuments("vote", about=known)
         for rater in self.raters:
             scores = self.values.get(rater, {})
             missing = self.missing.get(rater, {})
             for pair in known:
-                one, other = sides[pair]
-                if one in missing or other in missing:
-                    voted.missing[rater][pair] = missing[one if one in missing else other]
+                one, other = pair.sides
+                if one in missing:
+                    voted.missing[rater][pair] = missing[one]
+                elif other in missing:
+                    voted.missing[rater][pair] = missing[other]
                 elif one in scores and other in scores:
                     better = _difference(float(scores[one]), float(scores[other]))
                     if rater in self.reversed:
@@ -165,10 +171,11 @@ def of_criterion(board: Board, criterion: str) -> RatedDocuments:
     ):
         values[scorer][Unit(id, system, repeat - 1)] = value
     missing: dict[str, dict[Unit, str]] = {}
+    scales = {}
     for name, own in values.items():
         lost = dict.fromkeys(whole.values[name].keys() - own.keys(), "criterion not asked")
         missing[name] = lost | whole.missing[name]
-    scales = {n: board.criterion_scales.get((n, criterion), "0-1") for n in values}
+        scales[name] = board.criterion_scales.get((name, criterion), "0-1")
     return RatedDocuments(
         "score", values=values, missing=missing, about=whole.about, scales=scales
     )
@@ -176,28 +183,33 @@ def of_criterion(board: Board, criterion: str) -> RatedDocuments:
 
 def of_board(board: Board) -> RatedDocuments:
     """Return the scores of a run; what has none is missing, with its outcome as reason."""
-    scales = {scorer.name: scorer.scale for scorer in board.scorers}
-    ratings = RatedDocuments(
-        "score",
-        values={n: {} for n in scales},
-        missing={n: {} for n in scales},
-        scales=scales,
-        reversed=frozenset(s.name for s in board.scorers if s.direction == "lower"),
-    )
+    reversed_scorers = set()
+    for scorer in board.scorers:
+        if scorer.direction == "lower":
+            reversed_scorers.add(scorer.name)
+    ratings = RatedDocuments("score", reversed=frozenset(reversed_scorers))
+    for scorer in board.scorers:
+        # A scorer is a rater also where it has scored nothing.
+        ratings.values[scorer.name] = {}
+        ratings.missing[scorer.name] = {}
+        ratings.scales[scorer.name] = scorer.scale
     columns = ("query", "system", "repeat", "category", "outcome", "value", "scorer")
     rows = board.is_complete & (board.column["criterion"].codes < 0)
-    for id, system, repeat, category, outcome, value, scorer in board.rows(rows, *columns):
+    for id, system, repeat, category, outcome, value, rater in board.rows(rows, *columns):
+        # Tables count repeats from 1, units from 0.
         unit = Unit(id, system, repeat - 1)
         name = OutcomeName(outcome)
-        if scorer is None:
+        if rater is None:
+            # The row of the answer itself.
             ratings.about[unit] = About(category)
             if name != OutcomeName.DONE:
                 for missing in ratings.missing.values():
                     missing[unit] = f"answer {name}"
         elif value is not None:
-            ratings.values[scorer][unit] = value
+            ratings.values[rater][unit] = value
         elif name != OutcomeName.NO_DOCUMENT:
-            ratings.missing[scorer][unit] = name.of_scores.replace("_", " ")
+            # That there is no answer is told by the answer's own row.
+            ratings.missing[rater][unit] = name.of_scores.replace("_", " ")
     return ratings
 
 
@@ -232,30 +244,30 @@ def read_ratings(
         unit = _unit(row, units)
         name = row.text(rater, unnamed)
         if (name, unit) in places:
-            told = f"where several rate, name each in the column {rater!r}"
+            hint = f"where several rate, name each in the column {rater!r}"
             if not criterion and not row.is_blank(CRITERION):
-                told = "--criterion NAME takes the rows about one criterion"
+                hint = "--criterion NAME takes the rows about one criterion"
             raise UsageError(
                 f"{row.place}: {unit.id} of {unit.system} is rated by {name!r} already "
-                f"in {places[name, unit]}; {told}"
+                f"in {places[name, unit]}; {hint}"
             )
         places[name, unit] = row.place
-        own = row.text("scale", scale)
+        own_scale = row.text("scale", scale)
         about = _about(row)
-        _add_group(ratings, row, name, own, unit, about)
+        _add_group(ratings, row, name, own_scale, unit, about)
         verdicts = _verdicts(row) if ratings.form == "score" else []
         if verdicts:
             if first_ruled is None:
                 first_ruled = len(verdicts), row.place
             _check_number(row, verdicts, *first_ruled)
             category = mmies_category(unit.id, [about.category])
-            score, rulings = _rule(row, verdicts, category, own)
+            score, rulings = _rule(row, verdicts, category, own_scale)
             ratings.values[name][unit] = score
             ratings.rulings[name][unit] = rulings
         elif row.is_blank(ratings.form):
             ratings.missing[name][unit] = BLANK
         else:
-            ratings.values[name][unit] = _value(row, ratings.form, own)
+            ratings.values[name][unit] = _value(row, ratings.form, own_scale)
     return ratings
 
 
@@ -276,6 +288,7 @@ def _add_group(
 
 
 def _of_criterion(path: Path, rows: list[RatingRow], criterion: str) -> list[RatingRow]:
+    """Return the rows about a criterion; all where no row says what it is about."""
     named = {row.text(CRITERION, "") for row in rows} - {""}
     if not named:
         return rows
@@ -413,6 +426,7 @@ def _parse(place: str, text: str) -> Any:
 
 
 def _form(path: Path, rows: Sequence[RatingRow]) -> Form:
+    """Return what the columns of the rows give; UsageError unless that is one form."""
     columns: set[str] = set()
     for row in rows:
         columns.update(row.values)
@@ -431,11 +445,13 @@ def _form(path: Path, rows: Sequence[RatingRow]) -> Form:
 
 
 def _unit(row: RatingRow, known: Mapping[str, Unit]) -> Unit:
+    """Return what a row rates; `known` are units by their names as one, `ID_SYSTEM`."""
     if not row.is_blank("id") or DOCUMENT not in row.values:
         id = row.text("id")
         system = row.text("system")
         return Unit(id, system, row.whole("repeat", 0), row.text("baseline", ""))
     name = row.text(DOCUMENT)
+    # Ids and systems may hold a `_` themselves, so what is known goes first.
     id, _, system = name.partition("_")
     return known.get(name) or Unit(id, system)
 
@@ -493,7 +509,7 @@ def _verdicts(row: RatingRow) -> list[str]:
         criteria = list(criteria.values())
     if criteria is not None and not isinstance(criteria, list):
         raise row.wrong(CRITERIA, _VERDICTS)
-    return [str(v).strip().lower() for v in criteria or []]
+    return [str(verdict).strip().lower() for verdict in criteria or []]
 
 
 def _rule(
@@ -506,7 +522,7 @@ def _rule(
     """
     fine = "0" if row.is_blank(PENALTY) else str(row.values[PENALTY])
     fine = fine.strip().lower().removeprefix("-")
-    if not all(v in _POINTS for v in verdicts):
+    if not _POINTS.keys() >= {*verdicts}:
         raise row.wrong(CRITERIA, _VERDICTS)
     if fine not in _POINTS:
         raise row.wrong(PENALTY, "it must be 0 or 1")
@@ -516,9 +532,11 @@ def _rule(
         names = [str(name) for name in stated]
     elif category in OWN and len(OWN[category].criteria) == len(verdicts):
         names = OWN[category].criteria
-    rulings = {name: _POINTS[v] for name, v in zip(names, verdicts, strict=True)}
+    points = [_POINTS[verdict] for verdict in verdicts]
+    rulings = dict(zip(names, points, strict=True))
     total = max(0, sum(rulings.values()) - _POINTS[fine])
-    if not ends_of(scale)[0] <= total <= ends_of(scale)[1]:
+    low, high = ends_of(scale)
+    if not low <= total <= high:
         raise row.wrong(CRITERIA, f"they sum to {total}, which is not on the scale {scale}")
     if not row.is_blank(PENALTY):
         rulings[PENALTY] = _POINTS[fine]
@@ -526,6 +544,7 @@ def _rule(
 
 
 def _value(row: RatingRow, form: Form, scale: str) -> Value:
+    """Return a score, a preference from -2 to 2, or a vote by side or by system's name."""
     if form == "score":
         return row.number(form, *ends_of(scale))
     if form == "preference":

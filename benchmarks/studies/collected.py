@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from plait.benchmarks.results.numbers import NumberForm
 from plait.benchmarks.results.table import ResultTable, TableCell, TableColumn, csv_text
@@ -25,6 +25,14 @@ from plait.scorers.statistics.means import PERCENT, pooled_mean
 CSV = "annotations.csv"
 _ABOUT = ("id", "system", "repeat", "baseline", "category", "annotator")
 _MORE = ("position", "shown_left", "seconds")
+
+
+class _Share(NamedTuple):
+    """What counts toward a share in percent."""
+
+    query: str
+    value: float
+    """100 or 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +49,11 @@ class RatedItem:
     """By question; None for "cannot say"."""
     seconds: float
 
-    def equal(self, right: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-        """Yield (query, 100 where an answer is as in `right`, else 0)."""
+    def equal(self, right: Mapping[str, Any]) -> Iterator[_Share]:
+        """Yield 100 for every answer that is as in `right`, 0 for any other."""
         for name, value in (self.given or {}).items():
             if name in right:
-                yield self.item["id"], 100.0 * (value == right[name])
+                yield _Share(self.item["id"], 100.0 * (value == right[name]))
 
 
 def collect_ratings(
@@ -121,17 +129,23 @@ def _iter_rated(state: Mapping[str, Any], key: Mapping[str, Any]) -> Iterator[Ra
         item = key["items"][token]
         answers = given[position]
         questions = key["forms"][item["form"]]["questions"]
+        # The page may turn an item that the key has turned, which turns it back.
         left = "baseline" if item["flipped"] != bool(swapped) else "system"
-        values = None
+        values: dict[str, Any] | None = None
         if answers is not None:
             if len(answers) < len(questions):
                 continue
-            values = {
-                q["name"]: _value(q, answers[i], left) for i, q in enumerate(questions)
-            }
-        shown = item[left] if item["baseline"] else ""
-        spent = round(seconds[position], 1)
-        yield RatedItem(position + 1, token, item, shown, values, spent)
+            values = {}
+            for i, question in enumerate(questions):
+                values[question["name"]] = _value(question, answers[i], left)
+        yield RatedItem(
+            position=position + 1,
+            token=token,
+            item=item,
+            left=item[left] if item["baseline"] else "",
+            given=values,
+            seconds=round(seconds[position], 1),
+        )
 
 
 def _replay(
@@ -165,43 +179,50 @@ def _value(question: Mapping[str, Any], pressed: str, left: str) -> Any:
 
 
 def _row(rater: str, rated: RatedItem) -> dict[str, Any]:
+    """Return a row of the CSV; criteria are in one cell, in the order of the rubric."""
     row = {name: rated.item.get(name, "") for name in _ABOUT}
     row |= {"annotator": rater, "position": rated.position, "seconds": rated.seconds}
     given = dict(rated.given or {})
-    row |= {name: given.pop(name, "") for name in ("vote", "score", PENALTY)}
-    return row | {CRITERIA: ";".join(map(str, given.values())), "shown_left": rated.left}
+    for name in ("vote", "score", PENALTY):
+        row[name] = given.pop(name, "")
+    row[CRITERIA] = ";".join(map(str, given.values()))
+    row["shown_left"] = rated.left
+    return row
 
 
 def _rater(
     name: str, rated: Sequence[RatedItem], key: Mapping[str, Any]
 ) -> list[str | TableCell]:
+    """Return the row of a rater: how much was answered, and how consistently."""
     items = key["items"]
     pairs = key["settings"]["pairs"]
     by_token = {one.token: one for one in rated}
-    gold: list[tuple[str, float]] = []
-    again: list[tuple[str, float]] = []
-    left: list[tuple[str, float]] = []
+    answered = 0
+    gold: list[_Share] = []
+    again: list[_Share] = []
+    left: list[_Share] = []
     for one in rated:
+        answered += one.given is not None
         gold += one.equal(one.item["gold"] or {})
         former = by_token.get(one.item["again"] or "")
         if former is not None:
             again += one.equal(former.given or {})
         if pairs and one.given and one.given["vote"] != "undecided":
             is_left = one.item[one.given["vote"]] == one.left
-            left.append((one.item["id"], 100.0 * is_left))
+            left.append(_Share(one.item["id"], 100.0 * is_left))
+    row: list[str | TableCell] = [name, f"{answered} of {len(items)}"]
+    row += [str(len(rated) - answered), _share_cell(gold), _share_cell(again)]
+    if pairs:
+        row.append(_share_cell(left))
     # When a rater began with the first item is not known.
     spent = [one.seconds for one in rated[1:]]
-    return [
-        name,
-        f"{sum(one.given is not None for one in rated)} of {len(items)}",
-        str(sum(one.given is None for one in rated)),
-        *map(_share, [gold, again, left] if pairs else [gold, again]),
-        f"{statistics.median(spent):.1f}" if spent else "-",
-    ]
+    row.append(f"{statistics.median(spent):.1f}" if spent else "-")
+    return row
 
 
-def _share(values: Iterable[tuple[str, float]]) -> TableCell:
-    queries = [q for q, _ in values]
-    shares = [v for _, v in values]
-    estimate = pooled_mean(queries, shares, PERCENT) if shares else Estimate(None)
-    return TableCell.of(estimate, NumberForm(0), counted=bool(shares))
+def _share_cell(shares: Sequence[_Share]) -> TableCell:
+    """Return their mean, with an interval by query."""
+    if not shares:
+        return TableCell.of(Estimate(None), NumberForm(0))
+    queries, values = zip(*shares, strict=True)
+    return TableCell.of(pooled_mean(queries, values, PERCENT), NumberForm(0), counted=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 from rich.console import Console
@@ -62,21 +61,27 @@ def report(
     missing = list(_missing_values(judged))
     failures = f"{place.name}-failures.csv"
     names = list(dict.fromkeys(_pair(matchup) for matchup, _ in judged))
-    counted = count_reasons(missing, names)
-    why = {pair: reasons for pair, reasons in counted.items() if reasons}
-    rows = tuple(replace(row, values=_values(row)) for row in table.rows)
-    table = replace(table, rows=rows)
-    content = {**about, "counts": dict(run.counts)}
-    content |= {"table": table.as_json(), "reasons": why}
-    shown = list(tables(table))
+    reasons = {}
+    for pair, own_reasons in count_reasons(missing, names).items():
+        if own_reasons:
+            reasons[pair] = own_reasons
+    rows = [replace(row, values=_values(row)) for row in table.rows]
+    table = replace(table, rows=tuple(rows))
+    content = {
+        **about,
+        "counts": dict(run.counts),
+        "table": table.as_json(),
+        "reasons": reasons,
+    }
+    on_page = list(tables(table))
+    in_terminal = [one for one in on_page if one.columns[0].heading != "group"]
+    if reasons:
+        notes = [f"each one is listed in {failures}"]
+        on_page.append(reasons_table("pair", reasons.items(), notes))
+        in_terminal.append(most_frequent("pair", reasons.items(), failures))
+    for result_table in in_terminal:
+        console.print(result_table.rich)
     remarks = list(_remarks(about, judged, stages))
-    overall = [one for one in shown if one.columns[0].heading != "group"]
-    if why:
-        named = [f"each one is listed in {failures}"]
-        shown.append(reasons_table("pair", why.items(), named))
-        overall.append(most_frequent("pair", why.items(), failures))
-    for one in overall:
-        console.print(one.rich)
     lines = [*remarks, f"{asked} in {run.seconds:.0f} s"]
     if run.interrupted:
         lines.append("Stopped. Run the same command again to continue.")
@@ -85,7 +90,7 @@ def report(
     page = place.parent / f"{place.name}.md"
     write_whole(page.with_suffix(".json"), json_text(content))
     write_whole(page.parent / failures, missing_values_csv(missing, names, {}))
-    write_whole(page, markdown_page(_title(about), remarks, shown))
+    write_whole(page, markdown_page(_title(about), remarks, on_page))
     console.print(f"comparison {page}", soft_wrap=True)
 
 
@@ -137,26 +142,34 @@ def _values(row: PairStanding) -> Mapping[str, Estimate]:
 def tables(table: Standings) -> Iterator[ResultTable]:
     """Yield one table per part and set of values, overall ones first."""
     for part, title in _PARTS.items():
-        rows = [row for row in table.rows if row.part == part]
-        for names in dict.fromkeys(tuple(row.values) for row in rows):
+        by_names: dict[tuple[str, ...], list[PairStanding]] = {}
+        for row in table.rows:
+            if row.part == part:
+                by_names.setdefault(tuple(row.values), []).append(row)
+        for names, rows in by_names.items():
             if names:
-                yield _part(title, [r for r in rows if tuple(r.values) == names], names)
+                yield _part(title, rows, names)
 
 
 def _part(title: str, rows: Sequence[PairStanding], names: Sequence[str]) -> ResultTable:
+    """Return a line for each row, with groups and counts only where there are any."""
     form = NumberForm()
-    columns: dict[str, list[str]] = {
-        "group": [row.group for row in rows],
-        "system": [row.system or "(all)" for row in rows],
-        "against": [row.opponent or "-" for row in rows],
-    }
-    for name in names:
-        columns[name] = [form.counted(row.values[name]) for row in rows]
-    columns["replies"] = [_replies(row.counts) for row in rows]
-    # Groups and counts only where there are any.
-    rare = ("group", "replies")
-    shown = {h: cells for h, cells in columns.items() if h not in rare or any(cells)}
-    return ResultTable.of(title, list(shown), list(zip(*shown.values(), strict=True)))
+    has_groups = any(row.group for row in rows)
+    has_counts = any(_replies(row.counts) for row in rows)
+    lines = []
+    for row in rows:
+        line = [row.group] if has_groups else []
+        line += [row.system or "(all)", row.opponent or "-"]
+        for name in names:
+            line.append(form.counted(row.values[name]))
+        if has_counts:
+            line.append(_replies(row.counts))
+        lines.append(line)
+    head = ["group"] if has_groups else []
+    head += ["system", "against", *names]
+    if has_counts:
+        head.append("replies")
+    return ResultTable.of(title, head, lines)
 
 
 _JUDGED = ("questions", "read")
@@ -201,14 +214,21 @@ def _remarks(
             yield _OUR_WORDING
     else:
         yield _INTERVALS
-    judgements = (j.value.readings for _, j in judged if isinstance(j, Result))
-    readings = chain.from_iterable(judgements)
-    if not any(isinstance(reading.outcome, Result) for reading in readings):
+    if not any(map(_has_reading, judged)):
         yield "Warning: no reply was read, so there are no numbers."
     if random := _of_weights(stages, RANDOM):
         yield f"Warning: made with random weights ({random}): the numbers mean nothing."
     if mini := _of_weights(stages, (MINI,)):
         yield f"Warning: weights ({mini}) {ABOUT}."
+
+
+def _has_reading(judged: tuple[Matchup, Outcome[Judgement]]) -> bool:
+    """Return whether a reply about a pair could be read."""
+    _, judgement = judged
+    if not isinstance(judgement, Result):
+        return False
+    readings = judgement.value.readings
+    return any(isinstance(reading.outcome, Result) for reading in readings)
 
 
 def _of_weights(stages: Mapping[str, Sequence[StageSpec]], kinds: Sequence[str]) -> str:

@@ -87,24 +87,27 @@ class Correction:
     @property
     def as_json(self) -> dict[str, Any]:
         """Plain data."""
+        systems = []
+        for name, one in self.systems.items():
+            systems.append({"system": name, **_plain(one)})
+        yes_no = []
+        for name, share in self.yes_no.items():
+            yes_no.append({"system": name, **_plain_shares(share)})
+        strata = []
+        for own in self.strata:
+            about = {"stratum": own.name, "answers": own.answers, "rated": own.rated}
+            strata.append(about)
         return {
             "scorer": self.scorer,
             "form": self.form,
             "scale": self.scale,
             "drawn": self.drawn,
             "raters": self.raters,
-            "systems": [
-                {"system": name} | _plain(one) for name, one in self.systems.items()
-            ],
+            "systems": systems,
             "pairs": [*_plain_pairs(self.pairs, 0.0)],
             "win_rates": [*_plain_pairs(self.win_rates, EVEN)],
-            "yes_no": [
-                {"system": name} | _plain_shares(one) for name, one in self.yes_no.items()
-            ],
-            "strata": [
-                {"stratum": one.name, "answers": one.answers, "rated": one.rated}
-                for one in self.strata
-            ],
+            "yes_no": yes_no,
+            "strata": strata,
             "notes": [*self.notes],
         }
 
@@ -137,12 +140,14 @@ class Correction:
         names = [TableColumn("system"), TableColumn("less")]
         head = [*names, *_number_columns(*numbers), TableColumn("apart"), _MORE]
         rows = []
+        named = {}
         for (first, second), one in self.pairs.items():
+            named[f"{first} less {second}"] = one
             _, rated, _, worth = _counts(one)
             cells = [*_cells(one, form), rated, worth, *_separation(one, 0.0)]
             rows.append([TableCell(first), TableCell(second), *cells])
         notes = [self._drawn_note, "Apart: whether the interval excludes 0.", _ABOUT_NEEDED]
-        notes += _reasons({" less ".join(names): one for names, one in self.pairs.items()})
+        notes += _reasons(named)
         title = f"Differences between systems, {self.scorer} corrected by people"
         return ResultTable.of(title, head, rows, notes)
 
@@ -152,13 +157,20 @@ class Correction:
         names = [TableColumn("system"), TableColumn("against")]
         head = [*names, *_number_columns(*numbers), TableColumn("apart"), _MORE]
         rows = []
+        named = {}
         for (first, second), one in self.win_rates.items():
+            named[f"{first} against {second}"] = one
             cells = [*_cells(one, _PERCENT), *_counts(one), *_separation(one, EVEN)]
             rows.append([TableCell(first), TableCell(second), *cells])
-        named = {" against ".join(names): one for names, one in self.win_rates.items()}
-        notes = [self._drawn_note, _ABOUT, *_worth(named.items())]
-        notes += ["Ties are half a win. Apart: whether the interval excludes 50."]
-        notes += [_ABOUT_NEEDED, *_at_limit(named), *_reasons(named)]
+        notes = [
+            self._drawn_note,
+            _ABOUT,
+            *_worth(named.items()),
+            "Ties are half a win. Apart: whether the interval excludes 50.",
+            _ABOUT_NEEDED,
+            *_at_limit(named),
+            *_reasons(named),
+        ]
         title = f"Win rates in percent, {self.scorer} corrected by people's votes"
         return ResultTable.of(title, head, rows, notes)
 
@@ -167,13 +179,16 @@ class Correction:
         numbers = ("judge", "sensitivity", "specificity", "Rogan-Gladen")
         head = [TableColumn("system"), *_number_columns(*numbers)]
         rows = []
+        # As the keys of a dict: each once, in their order.
         reasons: dict[str, None] = {}
         for name, one in self.yes_no.items():
-            parts = (one.sensitivity, one.specificity, one.share)
-            cells = [TableCell.of(_percent(part), _PERCENT) for part in parts]
             judged = None if one.judged is None else 100 * one.judged
-            rows.append([TableCell(name), TableCell(_PERCENT.number(judged)), *cells])
-            reasons |= {f"{name}: {part.reason}.": None for part in parts if part.reason}
+            row = [TableCell(name), TableCell(_PERCENT.number(judged))]
+            for part in (one.sensitivity, one.specificity, one.share):
+                row.append(TableCell.of(_percent(part), _PERCENT))
+                if part.reason:
+                    reasons[f"{name}: {part.reason}."] = None
+            rows.append(row)
         notes = [self._drawn_note, "Shares of yes in percent.", *reasons]
         title = f"Shares of yes, by the sensitivity and specificity of {self.scorer}"
         return ResultTable.of(title, head, rows, notes)
@@ -184,10 +199,14 @@ class Correction:
         rated = sum(one.rated for one in self.strata)
         rows = []
         for one in self.strata:
-            shares = (one.answers / answers, one.rated / max(rated, 1))
-            texts = [f"{100 * share:.1f}" for share in shares]
-            counts = [f"{one.answers:,}", f"{one.rated:,}"]
-            rows.append([one.name, *counts, *texts])
+            row = [
+                one.name,
+                f"{one.answers:,}",
+                f"{one.rated:,}",
+                f"{100 * (one.answers / answers):.1f}",
+                f"{100 * (one.rated / max(rated, 1)):.1f}",
+            ]
+            rows.append(row)
         head = [
             TableColumn("stratum"),
             *_number_columns("answers", "rated", "% of answers", "% of ratings"),
@@ -231,8 +250,10 @@ def _separation(one: Corrected, null: float) -> list[TableCell]:
     if one.corrected.ci95 is None:
         return [TableCell("-"), TableCell("-")]
     needed = one.ratings_needed(null)
-    more = f"over {one.answers - one.rated:,}" if needed is None else ""
-    if needed is not None:
+    if needed is None:
+        # Rating all answers that are left would not be enough.
+        more = f"over {one.answers - one.rated:,}"
+    else:
         more = f"{needed - one.rated:,}"
     apart = "yes" if _is_apart(one, null) else "no"
     return [TableCell(apart), TableCell(more)]
@@ -269,6 +290,7 @@ def _reasons(named: Mapping[str, Corrected]) -> Iterator[str]:
 
 
 def _percent(share: Estimate) -> Estimate:
+    """Return an estimate from 0 to 1 as one in percent."""
     ends = share.ci95 and (100 * share.ci95[0], 100 * share.ci95[1])
     value = None if share.value is None else 100 * share.value
     return Estimate(value, ends, share.n, share.reason, share.method)

@@ -43,9 +43,11 @@ def rulings(
     """
     if not isinstance(outcome, Result) or not isinstance(matchup.pair, Result):
         return
-    shared = {name: value for name, value in series.items() if name != "writers"}
-    named = zip((matchup.first, matchup.second), matchup.pair.value, strict=True)
-    first, second = (side_of(n, series["writers"][n], document) for n, document in named)
+    shared = {**series}
+    writers = shared.pop("writers")
+    of_first, of_second = matchup.pair.value
+    first = side_of(matchup.first, writers[matchup.first], of_first)
+    second = side_of(matchup.second, writers[matchup.second], of_second)
     for reading in outcome.value.readings:
         found = reading.outcome
         said = dict[str, Any]()

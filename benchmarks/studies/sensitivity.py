@@ -111,38 +111,24 @@ def design_of(
     name = _one_system(config)
     named = parts_of(name)
     model = named.t2i or named.lvlm
-    remarks: list[str] = []
     own = _settings_of(_resolve(name, config))
     for factor, levels in asked.items():
         if _level_in(own, factor) is None and levels:
             settings = merge(config.models, {model: dict(levels[0].settings)})
             config = config.model_copy(update={"models": settings})
+    # Again, with what is asked of settings that it did not have.
     system = _resolve(name, config)
     if "render" not in system.roles:
         raise UsageError(f"system {name!r} draws nothing that could be varied")
-    own = _settings_of(system)
-    reference: dict[str, str] = {}
-    chosen: dict[str, Level] = {}
-    for factor in VARIED:
-        at = _level_in(own, factor)
-        if at is None:
-            remarks.append(f"{factor} is not varied: {model} has no such setting")
-            continue
-        reference[factor] = at.text
-        levels = asked.get(factor) or [*_levels_around(at)]
-        if not levels:
-            remarks.append(
-                f"{factor} is not varied around {at.text}; give levels with --{factor}"
-            )
-        for level in levels:
-            if level.text != at.text:
-                chosen[f"{name} {factor}={level.text}"] = level
-    variants = {
-        variant: VariantConfig(system=name, models={model: dict(level.settings)})
-        for variant, level in chosen.items()
-    }
-    repeats = seeds or (config.repeats if config.repeats > 1 else 2)
+    choice = _choose_levels(name, model, _settings_of(system), asked)
+    variants = {}
+    for variant, level in choice.levels.items():
+        settings = {model: dict(level.settings)}
+        variants[variant] = VariantConfig(system=name, models=settings)
+    # By default two at least, since the factor seed compares repeats.
+    repeats = seeds or max(2, config.repeats)
     config = config.model_copy(update={"variants": variants, "repeats": repeats})
+    remarks = [*choice.remarks]
     kept = _distinct(name, config, remarks)
     if not kept and repeats < 2:
         raise UsageError(f"nothing is left to vary of {name!r}: {'; '.join(remarks)}")
@@ -156,13 +142,50 @@ def design_of(
         config=config,
         system=name,
         model=model,
-        reference=reference,
-        levels={variant: chosen[variant] for variant in kept},
+        reference=choice.reference,
+        levels={variant: choice.levels[variant] for variant in kept},
         remarks=tuple(remarks),
     )
 
 
+class _LevelChoice(NamedTuple):
+    """The levels that are to be tried, before it is known which of them draw alike."""
+
+    reference: Mapping[str, str]
+    levels: Mapping[str, Level]
+    """By the name of the variant."""
+    remarks: Sequence[str]
+
+
+def _choose_levels(
+    name: str,
+    model: str,
+    settings: Mapping[str, Any],
+    asked: Mapping[Factor, Sequence[Level]],
+) -> _LevelChoice:
+    """Return the levels asked of each factor, else those around the reference's."""
+    reference: dict[str, str] = {}
+    chosen: dict[str, Level] = {}
+    remarks = []
+    for factor in VARIED:
+        at = _level_in(settings, factor)
+        if at is None:
+            remarks.append(f"{factor} is not varied: {model} has no such setting")
+            continue
+        reference[factor] = at.text
+        levels = asked.get(factor) or [*_levels_around(at)]
+        if not levels:
+            remarks.append(
+                f"{factor} is not varied around {at.text}; give levels with --{factor}"
+            )
+        for level in levels:
+            if level.text != at.text:
+                chosen[f"{name} {factor}={level.text}"] = level
+    return _LevelChoice(reference, chosen, remarks)
+
+
 def _one_system(config: RunConfig) -> str:
+    """Return the one system of a config that is no variant; UsageError for any other."""
     systems = [name for name in config.systems if name not in config.variants]
     if len(systems) != 1:
         there = ", ".join(systems) or "none"
@@ -179,9 +202,14 @@ def _resolve(name: str, config: RunConfig) -> System:
 def _settings_of(system: System) -> dict[str, Any]:
     """Return the settings of the stages that draw, as they are with the run's weights."""
     settings: dict[str, Any] = {}
-    for role in ("condition", "render"):  # of both, the one that draws decides
-        if (stage := system.roles.get(role)) is not None:
-            settings |= {k: v for k, v in stage.settings.items() if v is not None}
+    # Of a setting that both have, that of the one that draws decides.
+    for role in ("condition", "render"):
+        stage = system.roles.get(role)
+        if stage is None:
+            continue
+        for name, value in stage.settings.items():
+            if value is not None:
+                settings[name] = value
     return settings
 
 
@@ -350,21 +378,20 @@ def sensitivity_of(design: SensitivityDesign, board: Board) -> list[ScorerSensit
             continue
         values = board.values[scorer.name]
         base = values[:, place[design.system]]
+        by_factor: dict[Factor, dict[str, Floats]] = {factor: {} for factor in VARIED}
+        for variant, level in design.levels.items():
+            by_factor[level.factor][level.text] = values[:, place[variant]]
         factors = []
-        for factor in VARIED:
-            columns = {
-                level.text: values[:, place[variant]]
-                for variant, level in design.levels.items()
-                if level.factor == factor
-            }
+        for factor, columns in by_factor.items():
             if columns:
                 at = design.reference[factor]
                 factors.append(effect_of(factor, at, base, columns, scorer))
         repeats = _by_repeat(board, place[design.system], scorer)
         if len(repeats) > 1:
-            first, *others = repeats
-            columns = {name: repeats[name] for name in others}
-            factors.append(effect_of("seed", first, repeats[first], columns, scorer))
+            # The first repeat is the reference that the others are compared with.
+            first = next(iter(repeats))
+            of_first = repeats.pop(first)
+            factors.append(effect_of("seed", first, of_first, repeats, scorer))
         reference = mean(base, ends_of(scorer.scale))
         sensitivity = ScorerSensitivity(
             scorer=scorer, reference=reference, factors=correct_together(factors)
@@ -438,13 +465,20 @@ def _factor_table(design: SensitivityDesign, one: ScorerSensitivity) -> ResultTa
     form = NumberForm.of(one.scorer.scale)
     rows = []
     for factor in one.factors:
-        levels = ", ".join([factor.reference, *(level.level for level in factor.levels)])
-        shown = {True: "yes", False: "not shown", None: "not compared"}[factor.moves]
-        size = form.number(factor.spread)
-        rows.append([factor.factor, levels, size, f"{factor.n:,}", shown])
+        levels = [factor.reference]
+        for level in factor.levels:
+            levels.append(level.level)
+        moves = {True: "yes", False: "not shown", None: "not compared"}[factor.moves]
+        spread = form.number(factor.spread)
+        rows.append([factor.factor, ", ".join(levels), spread, f"{factor.n:,}", moves])
     unit = scale_text(one.scorer.scale, one.scorer.direction)
-    head: list[str | TableColumn] = ["factor", TableColumn("levels", numeric=False)]
-    head += [TableColumn("range", numeric=True), TableColumn("n", numeric=True), "moves it"]
+    head: list[str | TableColumn] = [
+        "factor",
+        TableColumn("levels", numeric=False),
+        TableColumn("range", numeric=True),
+        TableColumn("n", numeric=True),
+        "moves it",
+    ]
     reference = form.counted(one.reference)
     notes = [f"Reference: {reference}. The first level of each factor is the reference's."]
     notes += [f"{text}." for text in design.remarks]
@@ -458,13 +492,19 @@ def _level_table(one: ScorerSensitivity) -> ResultTable:
     rows: list[list[str | TableCell]] = []
     for factor in one.factors:
         for level in factor.levels:
-            row: list[str | TableCell] = [f"{factor.factor} {level.level}"]
-            row += [TableCell.of(level.mean, form)]
-            row += [TableCell.of(level.difference, signed, counted=True), level.text]
+            row: list[str | TableCell] = [
+                f"{factor.factor} {level.level}",
+                TableCell.of(level.mean, form),
+                TableCell.of(level.difference, signed, counted=True),
+                level.text,
+            ]
             rows.append(row)
-    head: list[str | TableColumn] = ["level"]
-    head += [TableColumn(name, numeric=True) for name in ("mean", "difference")]
-    head.append("moves it")
+    head: list[str | TableColumn] = [
+        "level",
+        TableColumn("mean", numeric=True),
+        TableColumn("difference", numeric=True),
+        "moves it",
+    ]
     return ResultTable.of(f"{one.scorer.name}, by level", head, rows, [ABOUT])
 
 
@@ -472,6 +512,10 @@ def as_json(
     design: SensitivityDesign, board: Board, found: Sequence[ScorerSensitivity]
 ) -> dict[str, Any]:
     """Return all of it as plain data."""
+    variants = {}
+    for name, level in design.levels.items():
+        about = {"factor": level.factor, "level": level.text, **level.settings}
+        variants[name] = about
     return {
         "system": design.system,
         "model": design.model,
@@ -480,10 +524,7 @@ def as_json(
         "queries": board.n,
         "seeds": board.rounds,
         "reference": dict(design.reference),
-        "variants": {
-            name: {"factor": level.factor, "level": level.text, **level.settings}
-            for name, level in design.levels.items()
-        },
+        "variants": variants,
         "remarks": [*design.remarks],
         "scorers": [one.as_json for one in found],
     }

@@ -39,6 +39,7 @@ from plait.benchmarks.studies.asking import ask_missing
 from plait.benchmarks.studies.uncertainty_tables import PilotResult
 from plait.benchmarks.tasks.controls import is_reference
 from plait.benchmarks.tasks.published import as_asked
+from plait.benchmarks.wording import quantity
 from plait.cluster.counts import count
 from plait.cluster.lock import RunLock
 from plait.cluster.plan import (
@@ -123,6 +124,14 @@ class JudgedAnswer(NamedTuple):
     verdicts: tuple[Outcome[Score], ...]
 
 
+class PilotAnswer(NamedTuple):
+    """An answer that is judged."""
+
+    query: Query
+    system: str
+    document: Document
+
+
 @dataclass(frozen=True, kw_only=True)
 class Pilot:
     """A pilot with all names resolved."""
@@ -132,8 +141,8 @@ class Pilot:
     config: RunConfig
     judges: Sequence[ChatJudge]
     """The run's own first."""
-    answers: Sequence[tuple[Query, str, Document]]
-    """Those that are judged, with their systems."""
+    answers: Sequence[PilotAnswer]
+    """Those that are judged."""
     missing_weights: tuple[str, ...] = ()
     remarks: Sequence[str] = ()
 
@@ -146,17 +155,22 @@ class Pilot:
             repeats = self.options.repeats if judge.stage.seeded else 1
             for wording in range(self.options.wordings):
                 for repeat in range(repeats):
-                    for query, system, document in self.answers:
+                    for answer in self.answers:
                         item = PilotItem(
-                            query=query,
-                            system=system,
-                            document=document,
+                            query=answer.query,
+                            system=answer.system,
+                            document=answer.document,
                             judge=judge,
                             wording=wording,
                             repeat=repeat,
                         )
                         items.append(item)
         return items
+
+    @property
+    def query_ids(self) -> set[str]:
+        """The queries of the answers."""
+        return {answer.query.id for answer in self.answers}
 
     @property
     def about(self) -> dict[str, Any]:
@@ -168,8 +182,8 @@ class Pilot:
             "judges": [judge.name for judge in self.judges],
             "wordings": options.wordings,
             "repeats": options.repeats,
-            "queries": len({query.id for query, _, _ in self.answers}),
-            "systems": sorted({system for _, system, _ in self.answers}),
+            "queries": len(self.query_ids),
+            "systems": sorted({answer.system for answer in self.answers}),
             "seed": options.seed,
         }
 
@@ -217,7 +231,9 @@ def _prepare(pilot: Pilot) -> EngineOptions:
 
 
 def _queries(items: Sequence[PilotItem]) -> list[Query]:
-    return [*{item.query.id: item.query for item in items}.values()]
+    """Return the queries of the items, each once, in their order."""
+    by_id = {item.query.id: item.query for item in items}
+    return [*by_id.values()]
 
 
 def _is_judged(item: PilotItem, of_run: Lookup) -> bool:
@@ -226,13 +242,15 @@ def _is_judged(item: PilotItem, of_run: Lookup) -> bool:
 
 
 def _about_design(pilot: Pilot, new: int) -> str:
+    """Say what is asked, how much of it is known, and what the rest may cost."""
     options = pilot.options
-    queries = len({query.id for query, _, _ in pilot.answers})
-    shape = (
-        f"{len(pilot.answers):,} answers to {queries:,} queries, {len(pilot.judges)} "
-        f"{'judge' if len(pilot.judges) == 1 else 'judges'}, {options.wordings} "
-        f"{'wording' if options.wordings == 1 else 'wordings'}, {options.repeats} "
-        f"{'repeat' if options.repeats == 1 else 'repeats'}"
+    shape = ", ".join(
+        [
+            f"{len(pilot.answers):,} answers to {len(pilot.query_ids):,} queries",
+            quantity(len(pilot.judges), "judge"),
+            quantity(options.wordings, "wording"),
+            quantity(options.repeats, "repeat"),
+        ]
     )
     price = _price(pilot) * new
     costs = f", about {price:.2f} at what one has cost in the run" if price else ""
@@ -263,9 +281,8 @@ def pilot_of(results: RunResults, options: PilotOptions) -> Pilot:
     names = [*dict.fromkeys((options.scorer, *options.judges))]
     with pinning(dict(results.about.identities)) as pins:
         judges = [_judge_named(name, config) for name in names]
-    scales = {judge.name: judge.scale for judge in judges}
-    if any(bounds(scale) is None for scale in scales.values()):
-        told = ", ".join(f"{name} {scale}" for name, scale in scales.items())
+    if any(bounds(judge.scale) is None for judge in judges):
+        told = ", ".join(f"{judge.name} {judge.scale}" for judge in judges)
         raise UsageError(f"judges are compared on bounded scales, not: {told}")
     return Pilot(
         options=options,
@@ -317,23 +334,25 @@ def _remarks(judges: Sequence[ChatJudge], options: PilotOptions) -> Iterator[str
         yield f"asked once, since they draw nothing at random: {', '.join(fixed)}"
 
 
-def _answers(
-    results: RunResults, options: PilotOptions
-) -> Iterator[tuple[Query, str, Document]]:
+def _answers(results: RunResults, options: PilotOptions) -> Iterator[PilotAnswer]:
     """Yield the answers that are judged: of queries drawn among those all have answered.
 
     UsageError for unknown systems, and where fewer than two queries are left.
     """
-    names = [s.name for s in results.systems if not is_reference(s.name)]
+    names = []
+    for described in results.systems:
+        if not is_reference(described.name):
+            names.append(described.name)
     for name in options.systems:
         if name not in names:
             raise unknown("system", name, names)
     wanted = [*options.systems] or names
-    found: dict[str, dict[str, tuple[Query, Document]]] = {}
+    found: dict[str, dict[str, PilotAnswer]] = {}
     for made in results.evaluations(systems={*wanted}, repeat=1):
         if isinstance(made.query, Query) and isinstance(made.document, Result):
-            own = found.setdefault(key_of(made.query), {})
-            own[made.system] = made.query, made.document.value
+            answer = PilotAnswer(made.query, made.system, made.document.value)
+            found.setdefault(key_of(made.query), {})[made.system] = answer
+    # Sorted, so that a seed draws the same whatever the order of the data.
     shared = sorted(key for key, own in found.items() if len(own) == len(wanted))
     if len(shared) < 2:
         raise UsageError(
@@ -343,15 +362,14 @@ def _answers(
     drawn = random.Random(options.seed).sample(shared, min(options.queries, len(shared)))
     for key in sorted(drawn):
         for system in wanted:
-            query, document = found[key][system]
-            yield query, system, document
+            yield found[key][system]
 
 
 def result_of(pilot: Pilot, lookup: Lookup) -> PilotResult:
     """Return what the scores that are there say; UsageError where there are too few."""
     first = bounds(pilot.judges[0].scale)
     assert first is not None
-    columns: dict[str, list[Any]] = {n: [] for n in ("system", "query", "judge", "wording")}
+    columns: dict[str, list[Any]] = {"system": [], "query": [], "judge": [], "wording": []}
     values = []
     lost: dict[str, int] = {}
     for item in pilot.items:
@@ -361,6 +379,7 @@ def result_of(pilot: Pilot, lookup: Lookup) -> PilotResult:
             reason = "not asked yet" if score is None else getattr(score, "reason", "")
             lost[reason] = lost.get(reason, 0) + 1
             continue
+        # Other judges' scores on the scale of the run's own.
         low, high = bounds(item.judge.scale) or first
         share = (score.value.value - low) / (high - low)
         values.append(first[0] + share * (first[1] - first[0]))

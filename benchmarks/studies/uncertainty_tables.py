@@ -75,7 +75,10 @@ class PilotResult:
         """The run's mean of each system, the best first."""
         rows = rank(self.board, self._scorer)
         average = headline(rows, self.scorer)
-        return {r["system"]: estimate_of(r["scores"][self.scorer][average]) for r in rows}
+        means = {}
+        for row in rows:
+            means[row["system"]] = estimate_of(row["scores"][self.scorer][average])
+        return means
 
     @cached_property
     def seen(self) -> float | None:
@@ -86,8 +89,11 @@ class PilotResult:
         for name, mean in self.means.items():
             if mean.value is not None and not is_reference(name):
                 known.append(mean.value)
-        gaps = [abs(one - other) for one, other in pairwise(known) if one != other]
-        return gaps[0] if gaps else None
+        for one, other in pairwise(known):
+            # No number of judgements would show a difference of 0.
+            if one != other:
+                return abs(one - other)
+        return None
 
     @cached_property
     def options(self) -> list[Option]:
@@ -118,9 +124,14 @@ class PilotResult:
         ends = ends_of(self._scorer.scale)
         rows = []
         for name, mean in self.means.items():
-            drawn = self.errors.interval(mean, ends)
-            cells = [name, form.number(mean.value), form.interval(mean.ci95) or "-"]
-            rows.append([*cells, form.interval(drawn) or "-", f"{mean.n:,}"])
+            row = [
+                name,
+                form.number(mean.value),
+                form.interval(mean.ci95) or "-",
+                form.interval(self.errors.interval(mean, ends)) or "-",
+                f"{mean.n:,}",
+            ]
+            rows.append(row)
         head = ["system", "mean", "judge fixed", "judge drawn", "n"]
         columns = [TableColumn(name, numeric=name != "system") for name in head]
         title = f"{self.scorer}: means, with and without the judge's error"
@@ -129,16 +140,16 @@ class PilotResult:
     def _option_table(self) -> ResultTable:
         rows = []
         for option in self.options:
-            needed = "no number is enough"
-            if option.needed is not None:
+            if option.needed is None:
+                needed = "no number is enough"
+            elif option.needed == option.now:
+                needed = "enough"
+            else:
                 needed = f"{option.needed:,}"
-                if option.needed == option.now:
-                    needed = "enough"
             rows.append([option.of, f"{option.now:,}", needed])
         form = NumberForm.of(self._scorer.scale)
         about = ABOUT_OPTIONS.format(difference=form.number(self.seen))
-        head: list[str | TableColumn] = ["of"]
-        head += [TableColumn(name, numeric=True) for name in ("now", "needed")]
+        head: list[str | TableColumn] = ["of", *_number_columns("now", "needed")]
         return ResultTable.of("What to buy next", head, rows, [about])
 
     @property
@@ -177,8 +188,10 @@ def components_table(scorer: str, found: VarianceComponents) -> ResultTable:
     notes = [ABOUT_SHARES]
     for term, reason in found.unidentified.items():
         notes.append(f"Not told: {term} ({ABOUT[term]}): {reason}.")
-    numbers = ("share", "variance", "95% interval", "number")
-    head: list[str | TableColumn] = ["a score depends on", "term"]
-    head += [TableColumn(name, numeric=True) for name in numbers]
+    numbers = _number_columns("share", "variance", "95% interval", "number")
     title = f"{scorer}: where the variance of scores comes from"
-    return ResultTable.of(title, head, rows, notes)
+    return ResultTable.of(title, ["a score depends on", "term", *numbers], rows, notes)
+
+
+def _number_columns(*names: str) -> list[TableColumn]:
+    return [TableColumn(name, numeric=True) for name in names]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -161,8 +160,11 @@ class FoundAnswers(NamedTuple):
         keys = {*self.format.asks}
         if not keys:
             return False
-        rows = chain.from_iterable(self.files.values())
-        return any(isinstance(row, dict) and row.keys() >= keys for row in rows)
+        for rows in self.files.values():
+            for row in rows:
+                if isinstance(row, dict) and row.keys() >= keys:
+                    return True
+        return False
 
 
 def find_format(place: AnswerPlace, reading: DataReading = AS_NAMED) -> FoundAnswers:
@@ -181,15 +183,17 @@ def find_format(place: AnswerPlace, reading: DataReading = AS_NAMED) -> FoundAns
     rows: dict[AnyPath, list[Any] | TaskError] = {}
     matches = list[FoundAnswers]()
     for name in asked:
-        match = _match(place.path, name, rows)
-        if match is not None:
-            matches.append(match)
+        found = _match(place.path, name, rows)
+        if found is not None:
+            matches.append(found)
     if len(matches) == 1:
         return matches[0]
     if matches:
-        told = "".join(f"\n  {m.name}: {m.format.title} ({m.evidence})" for m in matches)
-        valid = " or ".join(f"{m.name}:{place.path}" for m in matches)
-        raise UsageError(f"{place.path} may be of several formats:{told}\nName it: {valid}")
+        lines = [f"{place.path} may be of several formats:"]
+        for match in matches:
+            lines.append(f"  {match.name}: {match.format.title} ({match.evidence})")
+        valid = " or ".join(f"{match.name}:{place.path}" for match in matches)
+        raise UsageError("\n".join([*lines, f"Name it: {valid}"]))
     by_columns = ""
     if not place.format and isinstance(place.path, Path):
         try:
@@ -286,10 +290,13 @@ def places_by_name(texts: Iterable[str]) -> dict[str, AnswerPlace]:
     places: dict[str, AnswerPlace] = {}
     for text in texts:
         name, equals, rest = text.partition("=")
-        told = name and equals and not {*"/:"} & {*name} and not Path(text).exists()
-        place = AnswerPlace.of(rest if told else text)
-        own = place.path.stem if place.path.is_file() else place.path.name
-        label = name if told else own
+        # A name holds no mark of a path or format, and a path may hold a `=`.
+        is_named = name and equals and not {*"/:"} & {*name} and not Path(text).exists()
+        place = AnswerPlace.of(rest if is_named else text)
+        if is_named:
+            label = name
+        else:
+            label = place.path.stem if place.path.is_file() else place.path.name
         if label in places:
             raise UsageError(
                 f"{places[label].path} and {place.path} would both be called {label!r}; "
@@ -396,7 +403,9 @@ def remarks(about: Mapping[str, Any]) -> Iterator[str]:
         evidence = found["evidence"]
         yield f"{found['place']} is {title}: {evidence}"
         for name, counts in found["systems"].items():
-            done, failed, without = (counts[k] for k in ("answers", "failed", "without"))
+            done = counts["answers"]
+            failed = counts["failed"]
+            without = counts["without"]
             yield (
                 f"  {name}: {done:,} answers, {failed:,} failed; {without:,} of the data's "
                 f"{done + failed + without:,} queries without one"

@@ -113,14 +113,16 @@ class QueryChanges:
     @classmethod
     def of(cls, stored: StoredQueries, now: Mapping[str, str]) -> QueryChanges:
         """Compare the queries that a run stored with the rows `now`, by id."""
-        ids = stored.ids
-        if now == stored.rows:  # then no id needs to be looked up
-            return cls(queries=len(ids), changed=[], gone=[])
-        return cls(
-            queries=len(ids),
-            changed=[i for i in ids if i in now and now[i] != stored.rows.get(i)],
-            gone=[i for i in ids if i not in now],
-        )
+        changed: list[str] = []
+        gone: list[str] = []
+        # Where all rows are equal, no id needs to be looked up.
+        if now != stored.rows:
+            for id in stored.ids:
+                if id not in now:
+                    gone.append(id)
+                elif now[id] != stored.rows.get(id):
+                    changed.append(id)
+        return cls(queries=len(stored.ids), changed=changed, gone=gone)
 
     def __bool__(self) -> bool:
         return bool(self.changed or self.gone)
@@ -147,20 +149,29 @@ def new_rows(
 def with_stored(task: TaskSet, stored: StoredQueries, ids: Iterable[str]) -> TaskSet:
     """Return the task set whose queries `ids` are as a run stored them, gone ones last."""
     wanted = {*ids}
-    kept = {query.id: query for query in stored.read() if query.id in wanted}
     there = IdTable(query.id for query in task.samples)
-    gone = [query for id, query in kept.items() if id not in there]
+    kept = {}
+    gone = []
+    fields_of_all = dict.fromkeys(task.fields)
+    for query in stored.read():
+        if query.id not in wanted:
+            continue
+        kept[query.id] = query
+        if query.id not in there:
+            gone.append(query)
+        if isinstance(query, Query) and query.field:
+            fields_of_all[query.field] = None
     samples = (kept.get(query.id, query) for query in task.samples)
-    named = (query.field for query in kept.values() if isinstance(query, Query))
     return replace(
         task,
         samples=keep(chain(samples, gone), "queries"),
-        fields=tuple(dict.fromkeys((*task.fields, *filter(None, named)))),
+        fields=tuple(fields_of_all),
         about={**task.about, KEPT: sorted(kept)},
     )
 
 
 def ids_text(ids: Sequence[str], one: str, more: str) -> str:
     """Return how many `ids` there are, what is said of one or more, and a few of them."""
-    few = ", ".join(ids[:_MOST_NAMED]) + (", ..." if ids[_MOST_NAMED:] else "")
-    return f"{len(ids):,} {one if len(ids) == 1 else more} ({few})"
+    few = ", ".join(ids[:_MOST_NAMED])
+    rest = ", ..." if len(ids) > _MOST_NAMED else ""
+    return f"{len(ids):,} {one if len(ids) == 1 else more} ({few}{rest})"

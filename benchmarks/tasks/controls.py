@@ -124,8 +124,9 @@ def _move(images: Sequence[Image], id: str, seed: int) -> list[Image] | None:
     turn = max(Counter(image.digest for image in images).values())
     if 2 * turn > len(images):
         return None
-    lots = [(_lot(seed, id, image.digest), i) for i, image in enumerate(images)]
-    places = [i for _, i in sorted(lots)]
+    # Equal images have one lot, so that they stand together.
+    lots = [_lot(seed, id, image.digest) for image in images]
+    places = sorted(range(len(images)), key=lots.__getitem__)
     moved = list(images)
     for here, there in zip(places, places[turn:] + places[:turn], strict=True):
         moved[here] = images[there]
@@ -136,10 +137,10 @@ def no_images(query: Query, truth: Document, pool: Pool) -> Document | Skip:
     """Return the texts alone."""
     if not truth.images:
         return Skip("the ground truth holds no image")
-    texts = tuple(s for s in truth.segments if isinstance(s, Text))
-    if not any(t.text for t in texts):
+    texts = [segment for segment in truth.segments if isinstance(segment, Text)]
+    if not any(text.text for text in texts):
         return Skip("the ground truth holds no text")
-    return Document(texts)
+    return Document(tuple(texts))
 
 
 def other_answer(query: Query, truth: Document, pool: Pool) -> Document | Skip:
@@ -148,11 +149,15 @@ def other_answer(query: Query, truth: Document, pool: Pool) -> Document | Skip:
     Answers that differ only in case, blanks and punctuation have the same content.
     """
     own = _content(truth)
-    others = (other for other in pool.others(query) if _content(other) != own)
-    return next(others, Skip("no other query of the category has another answer"))
+    for other in pool.others(query):
+        if _content(other) != own:
+            return other
+    return Skip("no other query of the category has another answer")
 
 
 def _content(document: Document) -> tuple[str, ...]:
+    """Return what tells an answer from others: its letters, and its images' digests."""
+    # A text of punctuation alone stands as it is.
     words = re.sub(r"[\W_]+", "", document.text).casefold() or document.text
     return (words, *(image.digest for image in document.images))
 

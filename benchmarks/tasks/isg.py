@@ -92,7 +92,7 @@ def _query(row: Row, images: ImageFolder, last: bool) -> Query:
         raise RowError(Rule.CATEGORY, "the Category is empty")
     question = _content(row, "Query", images)
     golden = _content(row, "Golden", images)
-    if not any(isinstance(s, Image) or s.text.strip() for s in question):
+    if not any(isinstance(part, Image) or part.text.strip() for part in question):
         raise RowError(Rule.EMPTY, "Query is empty")
     predict = row.optional("predict", dict)
     of_blocks = _questions(predict, "block_qa", ("subject", "object", "Question"))
@@ -106,7 +106,7 @@ def _query(row: Row, images: ImageFolder, last: bool) -> Query:
         field=task,
         turns=(Turn("user", question),),
         reference=Document(golden),
-        wants_images=any(isinstance(s, Image) for s in golden),
+        wants_images=any(isinstance(part, Image) for part in golden),
         metadata=metadata,
     )
 
@@ -141,16 +141,16 @@ def _questions(
     value = predict.get(level) or []
     if isinstance(value, dict):
         value = next(iter(value.values()), [])
-    rows = [of_type(one, dict, level) for one in of_type(value, list, level)]
-    defaults: dict[str, Any] = {}
-    if level == "image_qa":
-        defaults = {"id": None, "Preliminary": []}
     questions = []
-    for row in rows:
-        if all(isinstance(row.get(name), str) for name in texts):
-            question = {name: row[name] for name in texts}
-            question |= {name: row.get(name, value) for name, value in defaults.items()}
-            questions.append(question)
+    for item in of_type(value, list, level):
+        row = of_type(item, dict, level)
+        if not all(isinstance(row.get(name), str) for name in texts):
+            continue
+        question = {name: row[name] for name in texts}
+        if level == "image_qa":
+            question["id"] = row.get("id")
+            question["Preliminary"] = row.get("Preliminary", [])
+        questions.append(question)
     return questions
 
 

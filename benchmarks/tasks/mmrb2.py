@@ -9,7 +9,7 @@ answers are published by the writers A and B, since both are often the same mode
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from plait.benchmarks.tasks.published import PREFIX, RowGroup, TaskSet, ValidRow, task_set
 from plait.benchmarks.tasks.reading.images import ImageFolder, image_paths
@@ -40,43 +40,53 @@ def load(place: str, cache: Path) -> TaskSet:
     found = locate(place, [*names, "*images/*"])
     hint = ": build them with benchmark/build_from_hf.py of MMRB2"
     files = found.files(names, hint)
-    values: list[tuple[str, Any]] = []
+    entries: list[_Entry] = []
     for file in files:
-        values += [(file.stem, value) for value in load_listed(file, "pairs")]
+        for pair in load_listed(file, "pairs"):
+            entries.append(_Entry(file.stem, pair))
     images = ImageFolder(found.folder, cache, found.also)
-    images.check_all(image_paths(value for _, value in values))
+    images.check_all(image_paths(entry.pair for entry in entries))
 
-    def make(value: tuple[str, Any]) -> ValidRow:
-        return _pair(value[0], Row.of(value[1]), images)
+    def make(entry: _Entry) -> ValidRow:
+        return _pair(entry.split, Row.of(entry.pair), images)
 
     licence = "CC BY-NC 4.0"
-    return task_set(NAME, place, found, files, values, make, _group, licence=licence)
+    return task_set(NAME, place, found, files, entries, make, _group, licence=licence)
 
 
-def _group(value: tuple[str, Any]) -> RowGroup:
-    split, pair = value
-    return RowGroup.of(pair, "id", field="prompt_source")._replace(category=split)
+class _Entry(NamedTuple):
+    """A row of one split's file."""
+
+    split: str
+    pair: Any
+
+
+def _group(entry: _Entry) -> RowGroup:
+    group = RowGroup.of(entry.pair, "id", field="prompt_source")
+    return group._replace(category=entry.split)
 
 
 def _pair(split: str, row: Row, images: ImageFolder) -> ValidRow:
+    """Return a pair as a query, and its answers by side; RowError."""
     question = _content(row, "prompt_content", images)
     given = {side: row.object(f"response_{side.lower()}") for side in SIDES}
     chosen = row.text("chosen")
     if chosen not in SIDES:
         raise RowError(Rule.CATEGORY, f"chosen is {brief(chosen)}; it must be A or B")
-    generators = {GENERATOR.format(s): own.text("model_name") for s, own in given.items()}
+    metadata = {CHOSEN: chosen, RUBRIC: _RUBRICS[split]}
+    for side, response in given.items():
+        metadata[GENERATOR.format(side)] = response.text("model_name")
     query = Query(
         id=row.id(),
         category=split,
         field=row.text("prompt_source"),
         turns=(Turn("user", question),),
         wants_images=split != "reasoning",
-        metadata={CHOSEN: chosen, RUBRIC: _RUBRICS[split], **generators},
+        metadata=metadata,
     )
-    answers = {
-        side: Document(_content(answer, "response_content", images))
-        for side, answer in given.items()
-    }
+    answers = {}
+    for side, response in given.items():
+        answers[side] = Document(_content(response, "response_content", images))
     return ValidRow(query, answers)
 
 
@@ -92,6 +102,6 @@ def _content(row: Row, key: str, images: ImageFolder) -> Content:
             segments.append(images.image(what))
         elif what:
             segments.append(Text(what))
-    if not any(isinstance(s, Image) or s.text.strip() for s in segments):
+    if not any(isinstance(part, Image) or part.text.strip() for part in segments):
         raise RowError(Rule.EMPTY, f"{key} is empty")
     return tuple(segments)

@@ -29,7 +29,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -113,12 +113,12 @@ class FoundRows:
     @property
     def rows(self) -> Iterator[FileRow]:
         """All rows; of several files they are numbered as one."""
-        every = chain.from_iterable(table.rows for table in self.tables)
-        several = len(self.tables) > 1
-        for number, row in enumerate(every, 1):
-            if several and row.is_numbered:
-                yield row._replace(id=f"{number:04d}")
-            else:
+        number = 0
+        for table in self.tables:
+            for row in table.rows:
+                number += 1
+                if len(self.tables) > 1 and row.is_numbered:
+                    row = row._replace(id=f"{number:04d}")
                 yield row
 
     @property
@@ -128,9 +128,12 @@ class FoundRows:
 
     def reader(self, cache: Path, reading: DataReading) -> ContentReader:
         """Return what reads the contents of rows."""
-        folders = dict.fromkeys((self.files[0].parent, self.found.folder))
+        folders = []
+        # Images are looked for beside the file first; both folders may be the same.
+        for folder in dict.fromkeys((self.files[0].parent, self.found.folder)):
+            folders.append(ImageFolder(folder, cache, self.found.also))
         return ContentReader(
-            tuple(ImageFolder(own, cache, self.found.also) for own in folders),
+            tuple(folders),
             ImageCache(cache / NAME),
             reading.image_hosts,
             self._images_by_id,
@@ -146,10 +149,12 @@ class FoundRows:
             if not table.is_text:
                 continue  # Their images are bytes, which no row refers to.
             for row in table.rows:
-                if isinstance(row.value, dict):
-                    image = self.columns.value(row.value, "images")
-                    if is_base64(image):
-                        by_id[str(self.columns.value(row.value, "id"))] = image
+                if not isinstance(row.value, dict):
+                    continue
+                image = self.columns.value(row.value, "images")
+                if is_base64(image):
+                    id = str(self.columns.value(row.value, "id"))
+                    by_id[id] = image
         return by_id
 
     def about(self) -> dict[str, Any]:
@@ -223,8 +228,9 @@ def remarks(about: Mapping[str, Any]) -> Iterator[str]:
 
 def _patterns(pattern: str) -> list[str]:
     """Return what is fetched of a data set of the Hub."""
-    files = [pattern] if pattern else [f"**/*{suffix}" for suffix in SUFFIXES]
-    return [*files, *(f"**/*{suffix}" for suffix in IMAGE_SUFFIXES)]
+    suffixes = [*IMAGE_SUFFIXES] if pattern else [*SUFFIXES, *IMAGE_SUFFIXES]
+    patterns = [f"**/*{suffix}" for suffix in suffixes]
+    return [pattern, *patterns] if pattern else patterns
 
 
 def load(
@@ -394,16 +400,22 @@ class _Queries:
             if below and not is_text:
                 content = (*content, Text(below))
             turns = [Turn("user", content)]
-        users = [i for i, turn in enumerate(turns) if turn.role == "user"]
-        if not users:
-            raise RowError(Rule.NO_QUESTION, f"{name} has no turn of the user")
-        for i in users:
-            if not any(isinstance(s, Image) or s.text.strip() for s in turns[i].content):
-                raise RowError(Rule.EMPTY, f"{name} has a turn with neither text nor image")
         # What a chat says after its last question is its answer, not part of the query.
-        end = users[-1] + 1
-        after = chain.from_iterable(turn.content for turn in turns[end:])
-        said = [rows[i] for i in users] if rows else []
+        end = 0
+        said: list[Row] = []
+        after: list[Text | Image] = []
+        for number, turn in enumerate(turns):
+            if turn.role != "user":
+                after += turn.content
+                continue
+            if not any(isinstance(s, Image) or s.text.strip() for s in turn.content):
+                raise RowError(Rule.EMPTY, f"{name} has a turn with neither text nor image")
+            if rows:
+                said.append(rows[number])
+            end = number + 1
+            after = []
+        if not end:
+            raise RowError(Rule.NO_QUESTION, f"{name} has no turn of the user")
         return _Talk(tuple(turns[:end]), tuple(after), said)
 
     def _choices(self, own: Mapping[str, Any]) -> list[str]:
@@ -607,8 +619,8 @@ def _criterion(item: Any, where: str) -> str | dict[str, Any]:
     if isinstance(item, str):
         return Row({where: item}).nonblank_text(where)
     row = Row.of(item, where)
-    key = next((key for key in _CRITERION_KEYS if row.values.get(key)), "")
-    if not key:
+    keys = [key for key in _CRITERION_KEYS if row.values.get(key)]
+    if not keys:
         valid = ", ".join(_CRITERION_KEYS)
         raise RowError(Rule.MISSING_KEY, f"{where} has none of {valid}")
     about: Any = row.values.get("about")
@@ -616,17 +628,21 @@ def _criterion(item: Any, where: str) -> str | dict[str, Any]:
         valid = ", ".join(ABOUTS)
         detail = f"{row.path('about')} is {brief(about)}; valid are {valid}"
         raise RowError(Rule.WRONG_TYPE, detail)
-    others = {k: v for k, v in row.values.items() if k != key and v is not None}
-    return {"criterion": row.nonblank_text(key)} | others
+    criterion: dict[str, Any] = {"criterion": row.nonblank_text(keys[0])}
+    for name, value in row.values.items():
+        if name != keys[0] and value is not None:
+            criterion[name] = value
+    return criterion
 
 
 def _below(question: str, choices: Sequence[str]) -> str:
     """Return the choices as they stand below a question that does not hold them yet."""
-    lettered = [*zip(_LETTERS, choices, strict=False)]
-    if not choices or all(_holds(question, *pair) for pair in lettered):
-        return ""
-    lines = [f"{letter}. {choice}" for letter, choice in lettered]
-    return "\n".join(["\n", *lines, _ASK])
+    lines = []
+    holds_all = True
+    for letter, choice in zip(_LETTERS, choices, strict=False):
+        lines.append(f"{letter}. {choice}")
+        holds_all = holds_all and _holds(question, letter, choice)
+    return "" if holds_all else "\n".join(["\n", *lines, _ASK])
 
 
 def _holds(question: str, letter: str, choice: str) -> bool:
@@ -639,7 +655,10 @@ def _letter_of(value: Any, choices: Sequence[str], name: str) -> str:
     """Return the letter of the right choice, which a letter, text or index names."""
     letters = _LETTERS[: len(choices)]
     # Choices may be numbers or letters themselves, so a value may name two of them.
-    found = {letter for letter, c in zip(letters, choices, strict=True) if c == str(value)}
+    found = set()
+    for letter, choice in zip(letters, choices, strict=True):
+        if choice == str(value):
+            found.add(letter)
     if isinstance(value, int) and not isinstance(value, bool):
         if 0 <= value < len(choices):
             found.add(letters[value])

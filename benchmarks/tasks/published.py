@@ -190,8 +190,11 @@ def gather(
         queries.append(valid)
         if query is None:
             continue
-        given = {name: by_id.get(query.id, lost[name]) for name, by_id in answers.items()}
-        _add_published(published, query.id, {**given, **own})
+        # A reader's answers of the row itself go before those of other files.
+        given: dict[str, Answer | None] = {}
+        for name, by_id in answers.items():
+            given[name] = by_id.get(query.id, lost[name])
+        _add_published(published, query.id, given | {**own})
     rules = Counter(dict(sorted(broken.items())))
     rules[Rule.NOT_UNICODE.value] += refused
     return TaskRows(queries.values, [*fields], published, dict(+rules))
@@ -261,11 +264,11 @@ def failure_of_lost_answers(answers: Mapping[str, Answer], source: str) -> Failu
 
 def broken_rows(answers: Mapping[str, Answer]) -> list[str]:
     """Return what is wrong with each row that has no id."""
-    return [
-        answer.reason
-        for id, answer in answers.items()
-        if isinstance(id, RowPlace) and isinstance(answer, Failure)
-    ]
+    reasons = []
+    for id, answer in answers.items():
+        if isinstance(id, RowPlace) and isinstance(answer, Failure):
+            reasons.append(answer.reason)
+    return reasons
 
 
 class _Claims:

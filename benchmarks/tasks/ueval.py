@@ -99,8 +99,12 @@ def _group(value: Any) -> RowGroup:
 
 
 def _task(row: Mapping[str, Any]) -> str:
-    named = (row.get(key) for key in (TASK, "task_type"))
-    return next((t.strip().lower() for t in named if isinstance(t, str) and t), "")
+    """Return the task of a row, which has other names in the two layouts."""
+    for key in (TASK, "task_type"):
+        name = row.get(key)
+        if isinstance(name, str) and name:
+            return name.strip().lower()
+    return ""
 
 
 def _query(row: Row, files: ImageFolder, kept: ImageCache) -> Query:
@@ -113,8 +117,12 @@ def _query(row: Row, files: ImageFolder, kept: ImageCache) -> Query:
     if kind not in ("open", CLOSED):
         raise RowError(Rule.CATEGORY, f"question_type is {brief(kind)}; open or closed")
     prompt = row.nonblank_text("prompt")
-    criteria = {about: _criteria(row, f"{about}_rubrics") for about in ABOUTS}
-    metadata = {ABOUTS[about]: json.dumps(own) for about, own in criteria.items()}
+    criteria = {}
+    metadata = {}
+    for about, key in ABOUTS.items():
+        criteria[about] = _criteria(row, f"{about}_rubrics")
+        metadata[key] = json.dumps(criteria[about])
+    # As the file has it: the released program looks for it under this key alone.
     told = row.values.get(TASK)
     if isinstance(told, str):
         metadata[TASK] = told
@@ -164,14 +172,18 @@ def _answers(path: Path, values: list[Any], cache: Path) -> dict[str, Answer]:
 
 
 def _answer(row: Row, files: ImageFolder) -> Document:
-    own = (names for names in _FIELDS if row.values.keys() & {*names})
-    text_field, image_field = next(own, _FIELDS[0])
-    text = row.optional(text_field, str)
+    present = [names for names in _FIELDS if row.values.keys() & {*names}]
+    text_field, image_field = present[0] if present else _FIELDS[0]
+    segments: list[Text | Image] = []
+    if text := row.optional(text_field, str):
+        segments.append(Text(text))
     value = row.values.get(image_field) or []
-    listed = value if isinstance(value, list) else [value]
-    images = [of_type(one, str, image_field) for one in listed if one]
-    said = (Text(text),) if text else ()
-    return Document((*said, *(files.image(path) for path in images)))
+    paths = []
+    for path in value if isinstance(value, list) else [value]:
+        if path:
+            paths.append(of_type(path, str, image_field))
+    segments += map(files.image, paths)
+    return Document(tuple(segments))
 
 
 def export(

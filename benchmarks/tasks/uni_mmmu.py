@@ -95,6 +95,8 @@ class Entry(NamedTuple):
 
 
 class _Data(NamedTuple):
+    """Where the images of rows are."""
+
     root: Path
     images: ImageFolder
 
@@ -171,6 +173,7 @@ def _geometry_rows(path: Path) -> Iterator[Entry]:
 
 
 def _science_rows(path: Path) -> Iterator[Entry]:
+    """Yield the samples of all blocks, numbered through all of them."""
     cases = []
     for block in load_rows(path)[0]:
         if isinstance(block, dict):
@@ -223,14 +226,17 @@ def _jigsaw(row: Row, data: _Data) -> Made:
     if label not in (0, 1) or len(paths) != 2:
         raise RowError(Rule.CATEGORY, f"label is {brief(label)} of {len(paths)} candidates")
     panel = row.object("ref_panel").text("ref_image_path")
-    labels = ("Reference:", "Candidate 0:", "Candidate 1:")
-    cells = (data.image(_JIGSAW, path) for path in (panel, *paths))
     right = data.image(_JIGSAW, row.text("gt_completed_2x2_path"))
     wrong = data.image(_JIGSAW, row.text("gt_wrong_2x2_path"))
+    # Drawn is what comes of candidate 0, then of candidate 1.
     drawn = (right, wrong) if label == 0 else (wrong, right)
     said = f'<FINAL_ANSWER_JSON>{{"choice": {label}}}</FINAL_ANSWER_JSON>'
+    images = []
+    labels = ("Reference:", "Candidate 0:", "Candidate 1:")
+    for cell, path in zip(labels, (panel, *paths), strict=True):
+        images.append((cell, data.image(_JIGSAW, path)))
     return Made(
-        list(zip(labels, cells, strict=True)),
+        images,
         Document((*drawn, Text(said))),
         {"form": CHOICE, "truth": int(label)},
     )
@@ -251,6 +257,7 @@ def _sliding(row: Row, data: _Data) -> Made:
 
 
 def _frames(data: _Data, task: str, folder: str, pattern: str) -> list[Image]:
+    """Return the images of a folder in the order of their names; RowError for none."""
     paths = sorted((data.root / task / folder).glob(pattern))
     if not paths:
         raise RowError(Rule.NOT_FOUND, f"{task}/{folder} holds no {pattern}")
@@ -260,11 +267,12 @@ def _frames(data: _Data, task: str, folder: str, pattern: str) -> list[Image]:
 def _moves(
     data: _Data, file: str, key: str, steps: list[Image]
 ) -> tuple[Document, dict[str, Any]]:
+    """Return the ground truth, and what `known-answer` reads of it; RowError."""
     try:
         content = load_json(data.root / file, dict, "an object with moves")[0]
     except TaskError as error:
         raise RowError(Rule.NOT_FOUND, str(error)) from None
-    truth = [of_type(m, str, key).lower() for m in Row(content, file).list(key)]
+    truth = [of_type(move, str, key).lower() for move in Row(content, file).list(key)]
     if not truth:
         raise RowError(Rule.EMPTY, f"{file}: {key} is empty")
     said = Text(f"<ANSWER_JSON>{json.dumps(truth)}</ANSWER_JSON>")
@@ -273,8 +281,12 @@ def _moves(
 
 def _geometry(row: Row, data: _Data) -> Made:
     def text(*keys: str) -> str:
-        values = (row.values.get(key) for key in keys)
-        return next((v for v in values if isinstance(v, str) and v.strip()), "")
+        """Return the first text under these keys; rows may lack the English ones."""
+        for key in keys:
+            value = row.values.get(key)
+            if isinstance(value, str) and value.strip():
+                return value
+        return ""
 
     problem = text("problem_text_en", "problem_text")
     if not problem:

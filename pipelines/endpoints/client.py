@@ -163,12 +163,13 @@ class EndpointClient:
         """Return what the server answers to a form with files; one of `ERRORS`."""
         for file in files:
             if not isinstance(file.content, bytes):
+                # An earlier attempt may have read it to its end.
                 file.content.seek(0)
         request = self._http.build_request(
             "POST",
             self.settings.url + path,
             data=dict(fields),
-            files=[(f.field, (f.name, f.content, f.mime)) for f in files],
+            files=[(file.field, (file.name, file.content, file.mime)) for file in files],
         )
         return await self._answer_to(request)
 

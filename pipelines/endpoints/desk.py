@@ -114,10 +114,13 @@ class BatchDesk:
         self._api = api
         self._root = root
         self._spec = spec
-        own = [b for b in handed_batches(root) if b.stage == spec.digest]
-        self._batches = {batch.name: batch for batch in own}
-        self._where = {key: batch.name for batch in own for key in batch.requests}
+        self._batches: dict[str, HandedBatch] = {}
+        self._where: dict[str, str] = {}
         """By key, the batch that has the request."""
+        for batch in handed_batches(root):
+            if batch.stage == spec.digest:
+                self._batches[batch.name] = batch
+                self._where |= dict.fromkeys(batch.requests, batch.name)
         self._views: dict[str, _View] = {}
         self._answered: set[str] = set()
         """Keys of requests whose batch has ended."""
@@ -153,10 +156,14 @@ class BatchDesk:
             self._answered.discard(key)
         for name, settled in done.items():
             batch = self._batches[name]
-            left = {k: r for k, r in batch.requests.items() if k not in settled}
+            left = {}
+            for key, request in batch.requests.items():
+                if key not in settled:
+                    left[key] = request
             self._note(replace(batch, requests=left))
 
     def _note(self, batch: HandedBatch) -> None:
+        """Write a batch into the run directory; one without requests is forgotten."""
         batch.save(self._root)
         self._batches[batch.name] = batch
         if not batch.requests:
@@ -190,6 +197,7 @@ class BatchDesk:
         self._note(replace(batch, requests={}))
 
     def _collect(self, batch: HandedBatch, key: str, request: Asked) -> Answer:
+        """Return what a batch has answered to one request."""
         view = self._view(batch)
         if view.look is None or view.trouble:
             place = batch.place(self._root)
@@ -231,6 +239,7 @@ class BatchDesk:
         return self._views[batch.name]
 
     def _look(self, batch: HandedBatch) -> _View:
+        """Ask the provider how far a batch is, and for its replies where it has ended."""
         assert batch.id is not None
         number = batch.id
         try:
@@ -270,7 +279,9 @@ class BatchDesk:
     # ------------------------------------------------------------------ handing in
 
     def _hand_in(self, asked: Mapping[str, Asked]) -> dict[str, Answer]:
+        """Hand requests in, in as few batches as the provider's limits allow."""
         answers: dict[str, Answer] = {}
+        # What all requests that wait may use at most, to stay below the ceilings.
         tokens = 0.0
         cost = 0.0
         for batch in self._batches.values():
@@ -301,6 +312,7 @@ class BatchDesk:
         return answers | self._submit(pack)
 
     def _estimate(self, label: str, request: Request) -> HandedRequest:
+        """Return what is noted of a request: the most that it may use and cost."""
         longest = getattr(self._settings, "max_tokens", None)
         usage = most_usage(request, longest)
         cost = self._settings.cost_of(usage)
@@ -309,6 +321,7 @@ class BatchDesk:
     def _refusal(
         self, line: bytes, pack: _Pack, tokens: float, cost: float, notes: dict[str, Any]
     ) -> Failure | None:
+        """Return why a request is not handed in; `tokens` and `cost` are with it."""
         if len(line) > pack.most_bytes:
             reason = (
                 f"the request has {len(line) / 1e6:.1f} MB, and the file of a batch has at "

@@ -105,22 +105,21 @@ class StatusError(Exception):
         about = error if isinstance(error, Mapping) else {}
         message = about.get("message") or about.get("detail") or error
         super().__init__(str(message or response.reason_phrase))
-        details = [d for d in _as_list(about.get("details")) if isinstance(d, Mapping)]
-        codes = (
-            about.get("code"),
-            about.get("status"),
-            *(d.get("reason") for d in details),
-        )
+        codes = [about.get("code"), about.get("status")]
+        # A header's pause goes before those that Google's details name.
+        pauses = [response.headers.get("retry-after")]
+        for detail in _as_list(about.get("details")):
+            if isinstance(detail, Mapping):
+                codes.append(detail.get("reason"))
+                pauses.append(detail.get("retryDelay"))
         self.codes = {str(code) for code in codes if code is not None}
         """OpenAI's code, Google's status and reasons."""
-        self.status = next(
-            (s for code, s in _STATUSES.items() if code in self.codes), response.status_code
-        )
+        coded = [status for code, status in _STATUSES.items() if code in self.codes]
+        self.status = coded[0] if coded else response.status_code
         self.named = {str(about.get("param")), *_places(about.get("detail"))}
         """Fields of the request that the error is about."""
-        delays = [d["retryDelay"] for d in details if "retryDelay" in d]
-        pauses = [response.headers.get("retry-after"), *delays]
-        self.pause = next((_seconds(p) for p in pauses if p is not None), None)
+        stated = [pause for pause in pauses if pause is not None]
+        self.pause = _seconds(stated[0]) if stated else None
         """How long the server asks to wait, in seconds."""
 
 

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from plait.generators.base import Failure, Fault, Outcome, Result, Weights
 from plait.generators.content import prompt_and_seed
-from plait.generators.document import Image, ImageRequest
+from plait.generators.document import Image, ImageRequest, Text
 from plait.generators.images import ImageError, decode
 from plait.pipelines.endpoints.calls import PreparedCall
 from plait.pipelines.endpoints.client import FormFile
@@ -69,26 +69,30 @@ def images_reply(body: Mapping[str, Any], prompt: str) -> EndpointReply:
     )
     # Of vLLM-Omni, by the name of a method; those inside the whole are not counted twice.
     given_s = at(body, "metrics.stage_durations") or {}
-    durations = {
-        name: seconds
-        for name, seconds in of_type(given_s, Mapping, "stage_durations").items()
-        if is_count(seconds)
-    }
-    if whole := [s for name, s in durations.items() if name.endswith(".forward")]:
+    durations = {}
+    whole = []
+    for name, seconds in of_type(given_s, Mapping, "stage_durations").items():
+        if not is_count(seconds):
+            continue
+        durations[name] = seconds
+        if name.endswith(".forward"):
+            whole.append(seconds)
+    if whole:
         counts.setdefault("server_seconds", max(whole))
     revised = text_at(data[0], "revised_prompt") if data else None
     # SGLang repeats the prompt as it was.
     changed = None if revised == prompt else revised
-    about = {"revised_prompt": changed, "stage_durations": durations}
-    reply = EndpointReply(
-        segments=[
-            Media(text_at(image, "b64_json") or text_at(image, "url") or "")
-            for image in data
-        ],
-        # Every image counts, wanted or not.
-        usage=counts | {"images": len(data)},
-        notes=refused | {name: value for name, value in about.items() if value},
-    )
+    notes = {**refused}
+    for name, value in {"revised_prompt": changed, "stage_durations": durations}.items():
+        if value:
+            notes[name] = value
+    segments: list[Text | Media] = []
+    for image in data:
+        place = text_at(image, "b64_json") or text_at(image, "url") or ""
+        segments.append(Media(place))
+    # Every image counts, wanted or not.
+    usage = counts | {"images": len(data)}
+    reply = EndpointReply(segments=segments, usage=usage, notes=notes)
     reply.add_error(body.get("error"), counts)
     return reply
 
@@ -158,7 +162,8 @@ class ImagesEndpoint(EndpointStage[ImageRequest, Image]):
         body = without_none(
             prompt=prompt, model=settings.model, size=settings.size, **dialect.defaults
         )
-        body |= {dialect.fields[name]: value for name, value in settings.chosen.items()}
+        for name, value in settings.chosen.items():
+            body[dialect.fields[name]] = value
         notes = without_none(prompt=prompt, dialect=settings.dialect, seed=NO_SEED)
         if dialect.own_model:
             # Not shortened: the same number gives the same noise as a stage run here.

@@ -67,7 +67,8 @@ def count_usage(
     given, and so does 0 of `positive`.
     """
     known: dict[str, float] = {}
-    refused: dict[str, str] = {}  # by path: several sums may have the same
+    # By path, since several sums may have a term in common.
+    refused: dict[str, str] = {}
     counts: dict[str, float] = {}
     for name, path in paths.items():
         terms = path.split(" + ")
@@ -78,7 +79,7 @@ def count_usage(
             elif value is not None:
                 field_name = term.partition(" | ")[0].rpartition(".")[2]
                 refused[term] = f"{field_name}: {value}"[:_SHOWN_OF_COUNT]
-        if all(term in known for term in terms):
+        if known.keys() >= {*terms}:
             count = sum(known[term] for term in terms)
             if count or name not in positive:
                 counts[name] = count
@@ -150,14 +151,19 @@ class EndpointReply:
     """An error that the reply holds, and whose code says what follows from it."""
 
     @property
+    def whole_text(self) -> str:
+        """All text as it came."""
+        return "".join(part.text for part in self.segments if isinstance(part, Text))
+
+    @property
     def text(self) -> str:
         """All text, without white space around it."""
-        return "".join(s.text for s in self.segments if isinstance(s, Text)).strip()
+        return self.whole_text.strip()
 
     @property
     def images(self) -> list[Media]:
         """The images, in order."""
-        return [s for s in self.segments if isinstance(s, Media)]
+        return [part for part in self.segments if isinstance(part, Media)]
 
     def failure(self, reason: str, fault: Fault) -> Failure:
         """Return a failure, with the text that came nevertheless."""
@@ -260,7 +266,7 @@ class EndpointReply:
         """Add an image that stands apart from the text, unless it is there already."""
         if media is not None and media in self.segments:
             return
-        if any(isinstance(s, Text) and s.text.strip() for s in self.segments):
+        if self.text:
             self.notes["order"] = ORDER_UNKNOWN
         self.add_image(media, what)
 
@@ -313,8 +319,9 @@ class EndpointReply:
         """
         ordered = of_type(message.get("segments") or segments or [], list, "segments")
         content = message.get("content")
-        given = {name: words_of(message.get(name)) for name in _THOUGHT_FIELDS}
-        for name, words in given.items():
+        for name in _THOUGHT_FIELDS:
+            words = words_of(message.get(name))
+            # Some servers give one thought in two fields.
             if words.strip() and self.thought_field is None:
                 self.thought_field = name
                 self.add_thought(words)
@@ -343,12 +350,11 @@ def media_of(part: Any) -> Media | None:
         return Media(part) if part else None
     if not isinstance(part, Mapping):
         return None
-    mime = next((part[t] for t in _TYPES if isinstance(part.get(t), str)), None)
+    types = [part[name] for name in _TYPES if isinstance(part.get(name), str)]
     for name in _SOURCES:
         value = part.get(name)
         if isinstance(value, str) and value:
-            digest = part.get("sha256")
-            return Media(value, mime, digest if isinstance(digest, str) else None)
+            return Media(value, types[0] if types else None, text_at(part, "sha256"))
         if isinstance(value, Mapping) and (inner := media_of(value)):
             return inner
     return None
@@ -368,8 +374,9 @@ def words_of(thought: Any) -> str:
     if isinstance(thought, list):
         return "\n\n".join(filter(None, map(words_of, thought)))
     if isinstance(thought, Mapping):
-        found = (words_of(thought.get(name)) for name in _THOUGHT_WORDS)
-        return next(filter(None, found), "")
+        for name in _THOUGHT_WORDS:
+            if words := words_of(thought.get(name)):
+                return words
     return ""
 
 
@@ -382,8 +389,7 @@ def place_images(reply: EndpointReply) -> EndpointReply:
     So SenseNova-U1's server answers (LightLLM): `<image>` in the text, the images apart.
     Where marks and images are not as many, the order is unknown.
     """
-    texts = "".join(s.text for s in reply.segments if isinstance(s, Text))
-    pieces = texts.split(_MARK)
+    pieces = reply.whole_text.split(_MARK)
     if "order" not in reply.notes or len(pieces) != len(reply.images) + 1:
         return reply
     notes = {name: note for name, note in reply.notes.items() if name != "order"}
@@ -410,12 +416,11 @@ def answer_of(reply: EndpointReply, *, opened: bool = False) -> EndpointReply:
 
 def without_thoughts(reply: EndpointReply, *, opened: bool = False) -> EndpointReply:
     """Return a reply without a thought at its beginning, or after one of its images."""
-    texts = "".join(s.text for s in reply.segments if isinstance(s, Text))
-    # A character without a meaning, which stands for an image.
-    unused = (char for char in map(chr, range(0xE000, 0xF900)) if char not in texts)
-    if (mark := next(unused, None)) is None:
+    mark = _unused_character(reply.whole_text)
+    if mark is None:
         return reply
-    rest = "".join(s.text if isinstance(s, Text) else mark for s in reply.segments)
+    # A thought may begin in one text and end behind an image, which the mark stands for.
+    rest = "".join(part.text if isinstance(part, Text) else mark for part in reply.segments)
     images = iter(reply.images)
     bare = replace(reply, segments=[], notes=dict(reply.notes))
     said = separate(rest, opened=opened)
@@ -438,6 +443,14 @@ def without_thoughts(reply: EndpointReply, *, opened: bool = False) -> EndpointR
     return reply if bare.notes == reply.notes else bare
 
 
+def _unused_character(text: str) -> str | None:
+    """Return a character of Unicode's private use area that a text does not hold."""
+    for code in range(0xE000, 0xF900):
+        if chr(code) not in text:
+            return chr(code)
+    return None
+
+
 _ADDRESS = r"""(?P<{0}>data:[^\s()"'<>,]*;base64,[\w+/=\-\s]*+
     |(?:data:|https?://)(?:[^\s()"'<>]++|\([^\s()"'<>]*+\))++)"""
 _IMAGE_IN_TEXT = re.compile(
@@ -458,20 +471,23 @@ def with_images(reply: EndpointReply) -> EndpointReply:
     """
     segments: list[Text | Media] = []
     in_text: list[Media] = []
-    for is_text, run in groupby(reply.segments, lambda s: isinstance(s, Text)):
-        if is_text:
-            parts = _find_media("".join(s.text for s in run if isinstance(s, Text)))
-            in_text += (part for part in parts if isinstance(part, Media))
-            segments += parts
-        else:
+    # Texts that follow each other are one: a server may cut one anywhere.
+    for is_text, run in groupby(reply.segments, lambda part: isinstance(part, Text)):
+        if not is_text:
             segments += run
+            continue
+        parts = _find_media("".join(part.text for part in run if isinstance(part, Text)))
+        segments += parts
+        for part in parts:
+            if isinstance(part, Media):
+                in_text.append(part)
     if not in_text:
         return reply
     # Some servers give it apart from the text as well.
     again = [image for image in reply.images if image in in_text]
     # By identity: the image in the text, which is equal, is to stay.
     ids_again = set(map(id, again))
-    kept = [s for s in segments if id(s) not in ids_again]
+    kept = [part for part in segments if id(part) not in ids_again]
     notes = dict(reply.notes)
     if len(again) == len(reply.images):
         notes.pop("order", None)
@@ -479,13 +495,18 @@ def with_images(reply: EndpointReply) -> EndpointReply:
 
 
 def _find_media(text: str) -> list[Text | Media]:
+    """Return the images that a text shows, and the texts around them."""
     parts: list[Text | Media] = []
-    end = before = in_block = 0
+    end = 0
+    before = 0
+    in_block = False
     for found in _IMAGE_IN_TEXT.finditer(text):
-        line = text[text.rfind("\n", 0, found.start()) + 1 : found.start()]
-        in_block ^= fences(text, before, found.start()) % 2
+        # Each fence since the last image opens a block of code, or closes it.
+        in_block ^= fences(text, before, found.start()) % 2 == 1
         before = found.start()
-        if line.count("`") % 2 or in_block:
+        line = text[text.rfind("\n", 0, found.start()) + 1 : found.start()]
+        in_code = line.count("`") % 2 == 1
+        if in_code or in_block:
             continue
         address = next(filter(None, found.groups()))
         parts += [Text(text[end : found.start()]), Media(address.strip())]

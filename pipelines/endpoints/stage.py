@@ -195,18 +195,24 @@ class ConversationEndpoint(EndpointStage[Request, Draft]):
         """Return what the API is sent for a request, or why it cannot be sent."""
         if skip := too_many_images(request, self.settings.max_images):
             return skip
+        images = {}
+        sizes = []
         try:
-            images = {i.digest: self._sent(i) for i in request.images}
+            for image in request.images:
+                images[image.digest] = self._sent(image)
+                sizes.append(list(images[image.digest].size))
         except ImageError as error:
             return Failure(str(error))
         turns, broken = self._control.neutralise(turns_of(request, self.settings.system))
         messages = self.messages(turns, request)
+        # The record notes messages with digests in the place of the images' bytes.
         notes: dict[str, Any] = {"prompt": messages, "images": len(request.images)}
-        if request.images:
-            notes["image_sizes"] = [list(images[i.digest].size) for i in request.images]
+        if sizes:
+            notes["image_sizes"] = sizes
         if broken:
             notes["neutralised"] = broken
-        body = self.body([self._in_form(m, images) for m in messages], request)
+        sent = [self._in_form(message, images) for message in messages]
+        body = self.body(sent, request)
         return PreparedCall(body, notes | self.remarks(request))
 
     async def outcome(self, reply: EndpointReply) -> Outcome[Draft]:
@@ -223,16 +229,20 @@ class ConversationEndpoint(EndpointStage[Request, Draft]):
             except MediaError as error:
                 reason = f"image (part {number} of the reply) cannot be read: {error}"
                 return reply.failure(reason, Fault.ENDPOINT)
-        whole = join_texts(segments)
-        trimmed = (Text(s.text.strip()) if isinstance(s, Text) else s for s in whole)
-        content = tuple(s for s in trimmed if isinstance(s, Image) or s.text)
-        return Result(Draft(content), reply.usage, reply.notes)
+        content: list[Text | Image] = []
+        for part in join_texts(segments):
+            if isinstance(part, Image):
+                content.append(part)
+            elif text := part.text.strip():
+                content.append(Text(text))
+        return Result(Draft(tuple(content)), reply.usage, reply.notes)
 
     def _sent(self, image: Image) -> SentImage:
         settings = self.settings
         return SentImage.of(image, settings.image_max_side, settings.image_format)
 
     def _in_form(self, message: Message, images: Mapping[str, SentImage]) -> Message:
+        """Return a message as the API takes it; `images` are by digest."""
         if isinstance(message["content"], str):
             return message
         parts: list[dict[str, Any]] = []
@@ -260,16 +270,22 @@ def messages_of(turns: Sequence[Turn], own_images: bool = False) -> list[Message
         if turn.role == "user" or (own_images and turn.role == "assistant"):
             messages.append(_message(turn.role, turn.content))
             continue
-        texts = [s for s in turn.content if isinstance(s, Text)]
+        texts = []
+        images = []
+        for part in turn.content:
+            if isinstance(part, Text):
+                texts.append(part)
+            else:
+                images.append(part)
         messages.append(_message(turn.role, texts))
-        if images := [s for s in turn.content if isinstance(s, Image)]:
+        if images:
             messages.append(_message("user", images))
     return messages
 
 
 def _message(role: str, content: Sequence[Text | Image]) -> Message:
     """Return text alone as a plain string, which every server takes."""
-    texts = [s.text for s in content if isinstance(s, Text)]
+    texts = [part.text for part in content if isinstance(part, Text)]
     if len(texts) == len(content):
         return {"role": role, "content": "".join(texts)}
     parts: list[dict[str, Any]] = []
@@ -322,6 +338,7 @@ class SentImage(NamedTuple):
 
 
 def _sendable(data: bytes, max_side: int) -> str | None:
+    """Return the type of an image that can be sent as it is; None for any other."""
     with Pillow.open(io.BytesIO(data)) as image:
         upright = image.getexif().get(ExifTags.Base.Orientation, 1) == 1
         opaque = image.mode in ("RGB", "L") and "transparency" not in image.info

@@ -175,25 +175,33 @@ class AspectsJudge(QuestionsJudge[Scores]):
         # Each once, however often it is shown.
         images = dict.fromkeys((*Document(query.question).images, *document.images))
         jobs = [Job(SQUEEZED, TransformRequest(image), query.id) for image in images]
-        squeezed = dict(zip(images, (yield jobs) if jobs else [], strict=True))
-        if failed := [o for o in squeezed.values() if isinstance(o, Failure)]:
-            return failed[0]
-        kept: dict[Text | Image, Image] = {
-            i: o.value for i, o in squeezed.items() if isinstance(o, Result)
-        }
-
-        def squeeze(content: Content) -> Content:
-            shown = (s for s in content if isinstance(s, Text) or s in kept)
-            return tuple(kept.get(s, s) for s in shown)
-
-        question = squeeze(query.question)
-        answer = squeeze(document.segments)
+        outcomes = (yield jobs) if jobs else []
+        squeezed: dict[Image, Image] = {}
+        for image, outcome in zip(images, outcomes, strict=True):
+            if isinstance(outcome, Failure):
+                return outcome
+            if isinstance(outcome, Result):
+                squeezed[image] = outcome.value
+        question = _replace_images(query.question, squeezed)
+        answer = _replace_images(document.segments, squeezed)
+        # Images are numbered from 0 through question and answer.
         numbers = count()
         return (
             *section(question, numbers, "INPUT: ", "INPUT: ", "INPUT: "),
             *section(answer, numbers, "\nOUTPUT: ", "\nOUTPUT: ", "\nOUTPUT: None"),
             Text(_ENDING),
         )
+
+
+def _replace_images(content: Content, images: Mapping[Image, Image]) -> Content:
+    """Return a content with other images; without those that have none."""
+    segments: list[Text | Image] = []
+    for segment in content:
+        if isinstance(segment, Text):
+            segments.append(segment)
+        elif segment in images:
+            segments.append(images[segment])
+    return tuple(segments)
 
 
 def section(
@@ -290,9 +298,13 @@ def _score(value: Any) -> float | None:
 def _missing_in_json(content: Mapping[str, Any]) -> list[str]:
     """Return the aspects without a plain number under their own names."""
     told = content.get("scores", content)
-    told = told if isinstance(told, dict) else {}
-    stated = {n: v.get("Score") if isinstance(v, dict) else v for n, v in told.items()}
-    return [name for name in ASPECTS if not _is_plain_score(stated.get(name))]
+    missing = []
+    for name in ASPECTS:
+        value = told.get(name) if isinstance(told, dict) else None
+        score = value.get("Score") if isinstance(value, dict) else value
+        if not _is_plain_score(score):
+            missing.append(name)
+    return missing
 
 
 def _is_plain_score(value: Any) -> bool:
@@ -321,16 +333,19 @@ def official_aspects(reply: str) -> Scores | Unreadable:
             return Unreadable("the released summary ends in an error")
         if nested is None or nested.get("Score") is None:
             return Unreadable("the released summary drops scores under 'scores'")
-    told = {name: about for name, about in content.items() if isinstance(about, dict)}
-    stated = {name: about["Score"] for name, about in told.items() if "Score" in about}
+    stated = {}
+    for name, about in content.items():
+        if isinstance(about, dict) and "Score" in about:
+            stated[name] = about["Score"]
     if None in stated.values():
         return Unreadable("the released summary drops replies with a null")
-    try:
-        scores = {
-            _text(n): float(v) for n, v in stated.items() if isinstance(v, int | float)
-        }
-    except OverflowError:
-        return Unreadable("the released summary ends in an error")
+    scores = {}
+    for name, value in stated.items():
+        if isinstance(value, int | float):
+            try:
+                scores[_text(name)] = float(value)
+            except OverflowError:
+                return Unreadable("the released summary ends in an error")
     return scores or Unreadable("the released summary finds no number under a 'Score'")
 
 

@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from plait.generators.base import NotApplicable, Outcome, Result, Unread, Walk
 from plait.generators.buckets import AnyPath
@@ -72,23 +72,31 @@ _ITEM = "# Rubric Item\n"
 """What stands before the criterion in both released texts of one."""
 
 
-def criteria_of(query: Query) -> tuple[tuple[About, str], ...]:
+class AskedCriterion(NamedTuple):
+    """One criterion of a query."""
+
+    about: About
+    text: str
+
+
+def criteria_of(query: Query) -> tuple[AskedCriterion, ...]:
     """Return a query's criteria, those about the text first."""
-    lists = {
-        about: json.loads(query.metadata.get(key, "[]")) for about, key in ABOUTS.items()
-    }
+    lists: dict[About, list[str]] = {}
+    for about, key in ABOUTS.items():
+        lists[about] = json.loads(query.metadata.get(key, "[]"))
     lists[WHOLE] = []
-    for about, text in _own_criteria(query):
-        lists[about].append(text)
+    for criterion in _own_criteria(query):
+        lists[criterion.about].append(criterion.text)
     if not any(lists.values()) and query.criteria:
         lists[WHOLE] = [query.criteria]
-    criteria: list[tuple[About, str]] = []
+    criteria = []
     for about, texts in lists.items():
-        criteria += [(about, text) for text in texts]
+        for text in texts:
+            criteria.append(AskedCriterion(about, text))
     return tuple(criteria)
 
 
-def _own_criteria(query: Query) -> Iterator[tuple[About, str]]:
+def _own_criteria(query: Query) -> Iterator[AskedCriterion]:
     """Yield the user's own criteria; nothing for metadata that hold something else."""
     try:
         listed = json.loads(query.metadata.get(QUERY_CRITERIA, "[]"))
@@ -98,8 +106,8 @@ def _own_criteria(query: Query) -> Iterator[tuple[About, str]]:
         criterion = {"criterion": item} if isinstance(item, str) else item
         if isinstance(criterion, dict) and isinstance(criterion.get("criterion"), str):
             about = criterion.get("about")
-            known = next((name for name in ABOUTS if name == about), WHOLE)
-            yield known, criterion["criterion"]
+            known: About = about if about in ("text", "image") else WHOLE
+            yield AskedCriterion(known, criterion["criterion"])
 
 
 def without_criteria(query: Query) -> NotApplicable | None:
@@ -156,10 +164,13 @@ class CriteriaJudge(QuestionsJudge[bool]):
     def walk(self, query: Query, document: Document) -> Walk[Score]:
         """Ask about all criteria at once, and score the rulings."""
         criteria = criteria_of(query)
-        if self.official and any(about == WHOLE for about, _ in criteria):
+        if self.official and any(criterion.about == WHOLE for criterion in criteria):
             return NotApplicable("the released program knows none about a whole answer")
         ask = self._as_released if self.official else self._ask_corrected
-        asked = [Question(c[0], ask(query, document, *c)) for c in criteria]
+        asked = []
+        for criterion in criteria:
+            turns = ask(query, document, criterion.about, criterion.text)
+            asked.append(Question(criterion.about, turns))
         replies = yield from self.readings(query, asked)
         if not isinstance(replies, Readings):
             return replies
@@ -171,7 +182,7 @@ class CriteriaJudge(QuestionsJudge[bool]):
 
     def _score(
         self,
-        criteria: Sequence[tuple[About, str]],
+        criteria: Sequence[AskedCriterion],
         rulings: Mapping[int, bool],
         reasons: Mapping[int, str],
     ) -> Outcome[Score]:
@@ -179,16 +190,23 @@ class CriteriaJudge(QuestionsJudge[bool]):
 
         Unread where a ruling cannot be read: the share of the others is not the answer's.
         """
-        given = [rulings.get(i) for i in range(len(criteria))]
-        counts = {"met": True, "not_met": False, "unscored": None}
-        parts: dict[str, Any] = {name: given.count(v) for name, v in counts.items()}
-        parts["rulings"] = [
-            {"about": about, "criterion": text, "met": met, "reason": reasons.get(i, "")}
-            for i, ((about, text), met) in enumerate(zip(criteria, given, strict=True))
-        ]
+        given = []
+        told = []
+        places: dict[About, list[int]] = {}
+        for i, criterion in enumerate(criteria):
+            met = rulings.get(i)
+            given.append(met)
+            row = {"about": criterion.about, "criterion": criterion.text, "met": met}
+            told.append(row | {"reason": reasons.get(i, "")})
+            places.setdefault(criterion.about, []).append(i)
+        parts: dict[str, Any] = {
+            "met": given.count(True),
+            "not_met": given.count(False),
+            "unscored": given.count(None),
+            "rulings": told,
+        }
         rates = dict[str, float]()
-        for about in dict.fromkeys(about for about, _ in criteria):
-            own = [i for i, (kind, _) in enumerate(criteria) if kind == about]
+        for about, own in places.items():
             lacking = [reasons[i] for i in own if i in reasons]
             if lacking:
                 reason = (
@@ -207,9 +225,9 @@ class CriteriaJudge(QuestionsJudge[bool]):
     ) -> tuple[Turn, ...]:
         closed = query.field == CLOSED
         pages = Pages(self.max_images)
-        shown: Content = (
-            document.images if closed and about == "image" else document.segments
-        )
+        shown: Content = document.segments
+        if closed and about == "image":
+            shown = document.images
         fields = {
             "question": pages.write(query.question),
             "answer": pages.write(shown),
@@ -221,16 +239,19 @@ class CriteriaJudge(QuestionsJudge[bool]):
         self, query: Query, document: Document, about: About, criterion: str
     ) -> tuple[Turn, ...]:
         """`evaluate_item`: by way of the cache, or where it makes none, in one turn."""
-        template = self.wording.of(
-            about, query.metadata.get(TASK, "").strip().lower() in CLOSED_TASKS
-        )
-        question = "".join(s.text for s in query.question if isinstance(s, Text))
-        context = template.replace("<<question>>", question)
+        closed = query.metadata.get(TASK, "").strip().lower() in CLOSED_TASKS
+        template = self.wording.of(about, closed)
+        texts = [part.text for part in query.question if isinstance(part, Text)]
+        context = template.replace("<<question>>", "".join(texts))
         context = context.replace("<<text_answer>>", document.text)
         images = document.images if about == "image" else ()
         item = _ITEM + criterion
-        several = sum(kind == "text" for kind, _ in criteria_of(query)) > 1
-        if self.cached and (images if about == "image" else several):
+        # It caches images, and a text that is asked about more than once.
+        is_cached = bool(images)
+        if about != "image":
+            about_text = [own for own in criteria_of(query) if own.about == "text"]
+            is_cached = len(about_text) > 1
+        if self.cached and is_cached:
             return (
                 Turn("system", (Text(self.wording.system),)),
                 Turn("user", (*images, Text(context))),

@@ -173,22 +173,24 @@ class GeditJudge(QuestionsJudge[Marks]):
                 return shown
             edit = shown
         names = (CONSISTENCY, QUALITY)
-        questions = [
-            Question(name, (Turn("user", content),))
-            for name, content in zip(names, self._contents(edit), strict=True)
-        ]
+        questions = []
+        for name, content in zip(names, self._contents(edit), strict=True):
+            questions.append(Question(name, (Turn("user", content),)))
         replies = yield from self.readings(query, questions)
         if not isinstance(replies, Readings):
             return replies
+        lowest = {}
+        scores = {}
         for i, name in enumerate(names):
             if i not in replies.values:
                 return Unread(f"{name}: {replies.reason_of(i)}")
-        lowest = {name: replies.values[i].lowest for i, name in enumerate(names)}
+            lowest[name] = replies.values[i].lowest
+            scores[name] = [*replies.values[i].scores]
         try:
             value = math.sqrt(lowest[CONSISTENCY] * lowest[QUALITY])
         except (ValueError, OverflowError):
+            # Official scores may be below 0, and beyond what floats hold.
             return Unread(f"there is no root of the product of {lowest}")
-        scores = {name: [*replies.values[i].scores] for i, name in enumerate(names)}
         return Result(Score(value, {"criteria": lowest, "scores": scores}))
 
     def read_reply(self, reply: str) -> Marks | Unreadable:
@@ -198,13 +200,15 @@ class GeditJudge(QuestionsJudge[Marks]):
     # ---------------------------------------------------------------------- the requests
 
     def _contents(self, edit: Edit) -> tuple[Content, Content]:
+        """Return what is asked about consistency, and about quality."""
         if self.wording is self.own:
             fields: dict[str, Content] = {
                 "instruction": (Text(edit.instruction),),
                 "original": (edit.original,),
                 "edited": (edit.edited,),
             }
-            return tuple(fill(text, fields) for text in self.wording)  # type: ignore[return-value]
+            consistency = fill(self.wording.consistency, fields)
+            return consistency, fill(self.wording.quality, fields)
         asked = self.wording.consistency.replace(_INSTRUCTION, edit.instruction)
         consistency = (Text(asked), edit.original, edit.edited)
         return consistency, (Text(self.wording.quality), edit.edited)
@@ -277,11 +281,16 @@ def marks(reply: str) -> Marks | Unreadable:
 
 
 def _pair(value: Any) -> tuple[float, ...] | None:
+    """Return the two scores of a list; None where it is no such list."""
     if not isinstance(value, list) or len(value) != _ASKED:
         return None
-    numbers = [as_number(item, TOP) for item in value]
-    scores = tuple(n for n in numbers if n is not None and 0 <= n <= TOP)
-    return scores if len(scores) == _ASKED else None
+    scores = []
+    for item in value:
+        number = as_number(item, TOP)
+        if number is None or not 0 <= number <= TOP:
+            return None
+        scores.append(number)
+    return tuple(scores)
 
 
 def _bare_list(reply: str) -> Any:
@@ -316,17 +325,17 @@ def official_marks(reply: str) -> Marks | Unreadable:
         return Unreadable("the released program ends in an error and asks without end")
     if isinstance(lowest, bool) or not isinstance(lowest, int | float):
         return Unreadable(f"the lowest score is no number: {repr_of(lowest)}")
-    try:
-        finite = math.isfinite(lowest)
-    except OverflowError:
-        finite = False
-    if not finite:
+    if not _is_plain(lowest):
         return Unreadable("the released means are no numbers with such a score")
-    numbers = (n for n in found if isinstance(n, int | float) and _is_plain(n))
-    return Marks(tuple(map(float, numbers)), lowest)
+    scores = []
+    for number in found:
+        if isinstance(number, int | float) and _is_plain(number):
+            scores.append(float(number))
+    return Marks(tuple(scores), lowest)
 
 
 def _is_plain(number: float) -> bool:
+    """Return whether a number is finite; JSON has integers that no float can hold."""
     try:
         return math.isfinite(number)
     except OverflowError:
@@ -364,6 +373,7 @@ def _official_scores(reply: str) -> Any:
 
 
 def _without_braces(reply: str) -> list[Any] | None:
+    """Return two scores in brackets, or the one number that a reply is; None for others."""
     start = reply.find("[")
     end = reply.rfind("]") + 1
     if _TWO_SCORES.match(reply[start:end]):

@@ -104,13 +104,21 @@ def structure(content: Content, mode: Mode) -> str:
 
     In corrected mode a text of white space is none.
     """
-    kept = _select(content, mode)
-    return " ".join("<image>" if isinstance(s, Image) else "<text>" for s in kept)
+    names = []
+    for segment in _select(content, mode):
+        names.append("<image>" if isinstance(segment, Image) else "<text>")
+    return " ".join(names)
 
 
 def _select(content: Content, mode: Mode) -> Content:
-    blank = mode == "official"
-    return tuple(s for s in content if isinstance(s, Image) or blank or s.text.strip())
+    """Return what counts as a text or an image: officially all of it."""
+    if mode == "official":
+        return tuple(content)
+    selected = []
+    for segment in content:
+        if isinstance(segment, Image) or segment.text.strip():
+            selected.append(segment)
+    return tuple(selected)
 
 
 _Item = Mapping[str, Any]
@@ -205,13 +213,15 @@ class IsgJudge(QuestionsJudge[Any]):
         named = _number_contents("query", query.question)
         named |= _number_contents("gen", _select(document.segments, self.mode))
         about_images: list[_Item] = []
+        # The released program asks about images whatever the level, and its replies on
+        # them decide whether an item counts at all (`_score_as_released`).
         if (self.level == "image" or self.official) and self._holds(query, document):
             about_images = self._questions_about_images(query, named)
         about_blocks: list[_Item] = []
         if self.level == "block":
-            about_blocks = [q for q in _questions(query, BLOCK) if {*_ends(q)} <= {*named}]
-        asked = [self._about_image(q, named) for q in about_images]
-        asked += [self._about_block(q, named) for q in about_blocks]
+            about_blocks = self._questions_about_blocks(query, named)
+        asked = [self._about_image(item, named) for item in about_images]
+        asked += [self._about_block(item, named) for item in about_blocks]
         if self.level == "holistic":
             asked.append(self._whole(query, document))
         replies = yield from self.readings(query, asked)
@@ -221,16 +231,27 @@ class IsgJudge(QuestionsJudge[Any]):
             if reason := next(iter(replies.reasons.values()), None):
                 return Unread(f"a reply cannot be read: {reason}")
             texts = [replies.values[i] for i in range(len(asked))]
-            return self._score_as_released(query, texts[: len(about_images)], texts)
+            n = len(about_images)
+            return self._score_as_released(query, texts[:n], texts[n:])
         return self._score(about_images or about_blocks, replies)
 
     def _questions_about_images(self, query: Query, named: _Named) -> list[_Item]:
         """Return the questions whose image is there."""
-        questions = [q for q in _questions(query, IMAGE) if q["image"] in named]
-        if self.official:
+        questions = []
+        for item in _questions(query, IMAGE):
             # `evaluate_image` looks for the ids of prerequisites among the placeholders,
             # where they never are, and takes every question with one for a no.
-            questions = [q for q in questions if not q["Preliminary"]]
+            never_asked = self.official and item["Preliminary"]
+            if item["image"] in named and not never_asked:
+                questions.append(item)
+        return questions
+
+    def _questions_about_blocks(self, query: Query, named: _Named) -> list[_Item]:
+        """Return the questions of which both parts are there."""
+        questions = []
+        for item in _questions(query, BLOCK):
+            if all(name in named for name in _ends(item)):
+                questions.append(item)
         return questions
 
     def read_reply(self, reply: str) -> Any:
@@ -244,13 +265,19 @@ class IsgJudge(QuestionsJudge[Any]):
         value = read_key(reply, (_OVERALL,), _rating, _no_rating)
         if isinstance(value, Unreadable):
             return value
-        told = {aspect: statements_of(reply, aspect) for aspect in _ASPECTS}
-        rated = {a: as_number(own[0]) for a, own in told.items() if len(own) == 1}
-        return value, {a: number for a, number in rated.items() if number is not None}
+        aspects = {}
+        for aspect in _ASPECTS:
+            # One that is rated twice is left out: the score does not depend on it.
+            statements = statements_of(reply, aspect)
+            number = as_number(statements[0]) if len(statements) == 1 else None
+            if number is not None:
+                aspects[aspect] = number
+        return value, aspects
 
     def _outcome_without_asking(
         self, query: Query, document: Document
     ) -> Outcome[Score] | None:
+        """Return the outcome of an answer of another structure; None for the others."""
         if not self.official and not document.segments:
             return Unscored("the document is empty")
         floor = self._result(None)
@@ -264,11 +291,13 @@ class IsgJudge(QuestionsJudge[Any]):
         return _questions(query, BLOCK if self.level == "block" else IMAGE)
 
     def _holds(self, query: Query, document: Document) -> bool:
+        """Return whether texts and images follow each other as the ground truth's do."""
         assert query.reference is not None
         true = structure(query.reference.segments, self.mode)
         return structure(document.segments, self.mode) == true
 
     def _result(self, value: float | None, **parts: Any) -> Result[Score]:
+        """Return a score; None is the level's floor."""
         if value is None:
             return Result(Score(FLOORS[self.level], {"floor": True, **parts}))
         return Result(Score(value, parts))
@@ -276,11 +305,13 @@ class IsgJudge(QuestionsJudge[Any]):
     # -------------------------------------------------------------------------- counting
 
     def _score_as_released(
-        self, query: Query, about_images: Sequence[str], replies: Sequence[str]
+        self, query: Query, about_images: Sequence[str], own: Sequence[str]
     ) -> Outcome[Score]:
-        """`analyze_data`; a reply about an image that ends an item ends all its levels."""
+        """`analyze_data`, by the replies about images, and those of the level itself.
+
+        A reply about an image that ends an item ends all its levels.
+        """
         yes = list(map(official_yes, about_images))
-        own = replies[len(yes) :]
         if None in yes:
             return self._result(None)
         if self.level != "holistic":
@@ -305,18 +336,17 @@ class IsgJudge(QuestionsJudge[Any]):
             return self._result(value, aspects=aspects)
         if self.level == "image":
             verdicts = with_prerequisites(asked, verdicts)
-        told = [
-            {**q, "verdict": verdicts.get(i), "reason": replies.reasons.get(i, "")}
-            for i, q in enumerate(asked)
-        ]
+        told = []
+        for i, item in enumerate(asked):
+            verdict = verdicts.get(i)
+            reason = replies.reasons.get(i, "")
+            told.append({**item, "verdict": verdict, "reason": reason})
         if len(verdicts) < len(asked) or not asked:
             # The mean of the others is not the answer's.
-            lacking = next(
-                iter(replies.reasons.values()), "no block that they name is there"
-            )
+            why = next(iter(replies.reasons.values()), "no block that they name is there")
             n = len(asked) - len(verdicts)
-            reason = f"{n} of {len(asked)} questions have no verdict: {lacking}"
-            return Unread(reason, {"verdicts": told})
+            lacking = f"{n} of {len(asked)} questions have no verdict: {why}"
+            return Unread(lacking, {"verdicts": told})
         return self._result(sum(verdicts.values()) / len(verdicts), verdicts=told)
 
     # ------------------------------------------------------------------------- questions
@@ -327,28 +357,37 @@ class IsgJudge(QuestionsJudge[Any]):
 
     def _about_block(self, item: _Item, named: _Named) -> Question:
         names = _ends(item)
-        question = item["Question"]
-        parts = [named[name] for name in names]
-        texts = [part.text for part in parts if isinstance(part, Text)]
+        texts = []
+        images = []
+        kinds = []
+        for name in names:
+            part = named[name]
+            if isinstance(part, Text):
+                texts.append(part.text)
+                kinds.append("Text")
+            else:
+                images.append(part)
+                kinds.append("Image")
         fields = {"requirement": self.wording.requirement}
         if len(texts) == 1:
             template = self.wording.text_image
-            fields = fields | {"text": texts[0]}
+            fields["text"] = texts[0]
         elif texts:
             template = self.wording.text_text
-            fields |= {"text1": texts[0], "text2": texts[1]}
+            fields["text1"] = texts[0]
+            fields["text2"] = texts[1]
         else:
             template = self.wording.image_image
+        question = item["Question"]
         if self.official and len(texts) == 1:
             # The program replaces what the text says and not its name.
             question = question.replace(texts[0], " `Text` ")
         elif texts or not self.official:
-            for i, (name, part) in enumerate(zip(names, parts, strict=True), start=1):
-                kind = "Text" if isinstance(part, Text) else "Image"
-                number = "" if len(texts) == 1 else f" {i}"
-                question = question.replace(name, f" `{kind}{number}` ")
+            for number, (name, kind) in enumerate(zip(names, kinds, strict=True), 1):
+                # Of a text and an image, the kind says which is meant.
+                called = kind if len(texts) == 1 else f"{kind} {number}"
+                question = question.replace(name, f" `{called}` ")
         text = Text(template.format(question=question, **fields))
-        images = [part for part in parts if isinstance(part, Image)]
         return Question.of("block", (*images, text))
 
     def _whole(self, query: Query, document: Document) -> Question:
@@ -393,9 +432,12 @@ def with_prerequisites(
     """
     by_id: dict[Any, bool | None] = {}
     found: dict[int, bool] = {}
+    # A prerequisite counts where it comes before what needs it.
     for i, question in enumerate(questions):
-        parts = [by_id[p] for p in question["Preliminary"] if p in by_id]
-        parts.append(verdicts.get(i))
+        parts = [verdicts.get(i)]
+        for id in question["Preliminary"]:
+            if id in by_id:
+                parts.append(by_id[id])
         whole: bool | None = True
         if False in parts:
             whole = False
@@ -442,7 +484,11 @@ def official_yes(reply: str) -> bool | None:
 def official_mean(replies: Sequence[str]) -> float | None:
     """The mean of the blocks' scores; None where there is none or adding them raises."""
     try:
-        given = [found[_KEY] for found in map(_parse_reply, replies) if _KEY in found]
+        given = []
+        for reply in replies:
+            found = _parse_reply(reply)
+            if _KEY in found:
+                given.append(found[_KEY])
         return sum(given) / len(given) if given else None
     except (TypeError, OverflowError):
         return None

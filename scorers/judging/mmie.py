@@ -83,8 +83,10 @@ def read_released_rubrics(file: AnyPath) -> dict[str, Rubric]:
 
     UsageError where the file does not hold the released texts.
     """
-    texts = read_published(file, DIGESTS)
-    return {c: Rubric(f"official:{c}", text, _FORM) for c, text in texts.items()}
+    rubrics = {}
+    for category, text in read_published(file, DIGESTS).items():
+        rubrics[category] = Rubric(f"official:{category}", text, _FORM)
+    return rubrics
 
 
 class Flattened(NamedTuple):
@@ -155,8 +157,8 @@ class Released:
         return RubricQuestion(
             rubric,
             join_texts(shown),
-            left_out=sum(isinstance(s, Image) for s in flat.rest),
-            cut=any(isinstance(s, Text) for s in flat.rest),
+            left_out=sum(isinstance(part, Image) for part in flat.rest),
+            cut=any(isinstance(part, Text) for part in flat.rest),
         )
 
     def read(self, reply: str, rubric: Rubric) -> RubricVerdict | Unreadable:
@@ -182,8 +184,8 @@ def first_truth(items: Sequence[Any]) -> dict[str, str]:
     rows = [item if isinstance(item, Mapping) else {} for item in items]
     text = rows[0].get("text") if rows else None
     # What the content begins with; there is none where all texts are empty.
-    kept = [r for r in rows if r.get("text") is not None or r.get("image")]
-    filled = any(r.get("text") or r.get("image") for r in kept)
+    kept = [row for row in rows if row.get("text") is not None or row.get("image")]
+    filled = any(row.get("text") or row.get("image") for row in kept)
     first = kept[0].get("text") if filled else None
     return {} if first == text else {FIRST_TRUTH: json.dumps(text)}
 

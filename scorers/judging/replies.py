@@ -34,7 +34,7 @@ class RubricQuestion:
     @property
     def images(self) -> int:
         """Images the judge is shown."""
-        return sum(isinstance(s, Image) for s in self.content)
+        return sum(isinstance(part, Image) for part in self.content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,18 +148,22 @@ def read_reply(reply: str, rubric: Rubric) -> RubricVerdict | Unreadable:
     verdicts = {name: _verdict(stated[name]) for name in rubric.criteria}
     penalty = _verdict(stated[rubric.penalty]) if rubric.penalty else 0
     summed = _sum([*verdicts.values(), penalty])
+    # Of several scores the one that is the sum is meant.
     if str(summed) in stated[SCORE]:
         stated[SCORE] = [str(summed)]
     scores = stated[SCORE]
     score = int(scores[-1]) if scores and scores[-1] in _ON_SCALE else None
     raw = score if summed is None else summed
     if raw is None:
-        problem = (
-            f"the score {scores[-1]!r} is no integer from 0 to {TOP}" if scores else ""
-        )
+        problem = "there is no score"
+        if scores:
+            problem = f"the score {scores[-1]!r} is no integer from 0 to {TOP}"
         missing = _missing(verdicts, rubric, penalty)
-        return Unreadable("; ".join([problem or "there is no score", *missing]))
-    several = [f"{name}: {' and '.join(v)}" for name, v in stated.items() if len(v) > 1]
+        return Unreadable("; ".join([problem, *missing]))
+    several = []
+    for name, values in stated.items():
+        if len(values) > 1:
+            several.append(f"{name}: {' and '.join(values)}")
     if several:
         return Unreadable(f"it says different things of {'; '.join(several)}")
     return RubricVerdict(
@@ -191,6 +195,7 @@ def _verdict(values: list[str]) -> int | None:
 def _missing(
     verdicts: Mapping[str, int | None], rubric: Rubric, penalty: int | None
 ) -> list[str]:
+    """Return what verdicts a reply lacks, in words; empty where it lacks none."""
     names = [name for name, value in verdicts.items() if value is None]
     if rubric.penalty and penalty is None:
         names.append(rubric.penalty)

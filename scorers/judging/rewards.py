@@ -16,7 +16,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from statistics import fmean
 from typing import Any, ClassVar, NamedTuple
 
@@ -156,12 +155,11 @@ class ImageJudge(QuestionsJudge[Scores]):
 
 def _mean_of(verdicts: Sequence[Verdict]) -> Score:
     """Return the mean over images; of an axis, over those images that have it."""
-    names: dict[str, None] = {}
+    by_axis: dict[str, list[float]] = {}
     for verdict in verdicts:
-        names |= dict.fromkeys(verdict.axes)
-    axes = {}
-    for name in names:
-        axes[name] = fmean(v.axes[name] for v in verdicts if name in v.axes)
+        for name, value in verdict.axes.items():
+            by_axis.setdefault(name, []).append(value)
+    axes = {name: fmean(values) for name, values in by_axis.items()}
     return Score(fmean(verdict.value for verdict in verdicts), {"axes": axes})
 
 
@@ -300,11 +298,13 @@ class EditScoreJudge(ImageJudge):
         values = statements_of(reply, "score")
         if not values:
             return Unreadable(no_object(reply))
-        numbers: list[float | None] = []
-        if len(values) == 1 and isinstance(values[0], list):
-            numbers = [as_number(value, _TOP) for value in values[0]]
-        scores = [n for n in numbers if n is not None and 0 <= n <= _TOP]
-        if len(scores) != 2 or len(numbers) != 2:
+        stated = values[0] if len(values) == 1 and isinstance(values[0], list) else []
+        scores = []
+        for value in stated:
+            number = as_number(value, _TOP)
+            if number is not None and 0 <= number <= _TOP:
+                scores.append(number)
+        if len(scores) != 2 or len(stated) != 2:
             return Unreadable(f"'score' is no list of two numbers from 0 to {_TOP}")
         return dict(zip(_ASKED[question.criteria[0]], scores, strict=True))
 
@@ -385,8 +385,9 @@ class QJudger(ImageJudge):
         none is named, and where one is rated otherwise or in two ways.
         """
         dimension = question.criteria[0]
-        facets = chain.from_iterable(FACETS[dimension].values())
-        names = {plain_key(facet): facet for facet in facets}
+        names: dict[str, str] = {}
+        for facets in FACETS[dimension].values():
+            names |= {plain_key(facet): facet for facet in facets}
         found, _ = find_objects(separate(reply).text)
         stated: dict[str, set[float | None]] = {}
         for each in found:
@@ -396,6 +397,7 @@ class QJudger(ImageJudge):
             return Unreadable(no_object(reply))
         points = {}
         for facet, ratings in stated.items():
+            # NaN stands for any other rating, and for two of them.
             rating = ratings.pop() if len(ratings) == 1 else math.nan
             if rating is None:
                 continue
@@ -433,8 +435,9 @@ def _collect(
         if facet is None or (isinstance(value, dict) and "score" not in value):
             _collect(value, names, stated)
             continue
-        is_none = isinstance(rated, str) and rated.strip().upper() in ("N/A", "NA")
-        number = None if is_none else as_number(rated)
-        stated.setdefault(facet, set()).add(
-            None if is_none else math.nan if number is None else number
-        )
+        ratings = stated.setdefault(facet, set())
+        if isinstance(rated, str) and rated.strip().upper() in ("N/A", "NA"):
+            ratings.add(None)
+        else:
+            number = as_number(rated)
+            ratings.add(math.nan if number is None else number)

@@ -52,15 +52,21 @@ _TRUTH = "\n### Correct Answer\n{gt_answer}"
 
 
 def _form(criteria: tuple[str, ...], penalty: str | None) -> str:
-    names = [*criteria, *([f"{penalty} (penalty)"] if penalty else [])]
-    lines = [f"{i}. {name}: <0 or 1>" for i, name in enumerate(names, 1)]
-    total = "sum of the verdicts" + (" less the penalty" if penalty else "")
-    return "\n".join(
-        ["### Verdicts", *lines, "### Score", f"<{total}: an integer from 0 to {TOP}>"]
-    )
+    """Return how a reply must end."""
+    names = [*criteria]
+    total = "sum of the verdicts"
+    if penalty:
+        names.append(f"{penalty} (penalty)")
+        total = f"{total} less the penalty"
+    lines = ["### Verdicts"]
+    for number, name in enumerate(names, 1):
+        lines.append(f"{number}. {name}: <0 or 1>")
+    lines += ["### Score", f"<{total}: an integer from 0 to {TOP}>"]
+    return "\n".join(lines)
 
 
 def _own(category: str, wording: Mapping[str, Any], shift: int = 0) -> Rubric:
+    """Return our rubric of a category; with `shift`, its criteria in another order."""
     own = wording["categories"][category]
     names = rotate(tuple(own["criteria"]), shift)
     lines = [(name, wording["criteria"][name]) for name in names]
@@ -125,4 +131,7 @@ ASPECTS: Mapping[str, str] = WORDING["aspects"]["asked"]
 
 def kind_of(id: str) -> str | None:
     """Return the rubric an id gets: prompts.py looks for the letters anywhere in it."""
-    return next((kind for kind in KINDS if kind in id), None)
+    for kind in KINDS:
+        if kind in id:
+            return kind
+    return None

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -231,18 +231,22 @@ class SpecificationsJudge(QuestionsJudge[Mapping[int, str]]):
         self, track: str, listed: Sequence[Specification], said: Mapping[int, str]
     ) -> Score:
         rulings = []
+        groups = []
+        met = []
         for one in listed:
+            group = one.group(track)
+            is_met = said[one.id] == one.expected
+            groups.append(group)
+            met.append(is_met)
             ruling = {
                 "id": one.id,
                 "specification": one.question,
-                "group": one.group(track),
+                "group": group,
                 "expected": one.expected,
                 "answer": said[one.id],
-                "met": said[one.id] == one.expected,
+                "met": is_met,
             }
             rulings.append(ruling)
-        met = [bool(ruling["met"]) for ruling in rulings]
-        groups = [str(ruling["group"]) for ruling in rulings]
         share = 100 * (sum(met) / len(met))
         weighted = weighted_share(track, groups, met)
         parts = {
@@ -290,7 +294,7 @@ class SpecificationsJudge(QuestionsJudge[Mapping[int, str]]):
         asked = _text_of(question)
         listed = (Text(checklist),)
         if track in ONE_IMAGE:
-            images = [s for s in answer if isinstance(s, Image)]
+            images = _images_of(answer)
             if len(images) != 1:
                 return Unscored(f"the released program judges one image, not {len(images)}")
             text = replace_marks(template, dict.fromkeys(_ASKED, asked))
@@ -298,7 +302,7 @@ class SpecificationsJudge(QuestionsJudge[Mapping[int, str]]):
             return _with_images(track, question, images[0], text)
         if track == TEXT_ONLY:
             answer = (Text(_text_of(answer)),)
-        if not any(isinstance(s, Image) or s.text for s in answer):
+        if not _without_empty(answer):
             return Unscored("the released program finds no content")
         fields = dict.fromkeys(_ASKED, question) | dict.fromkeys(_LISTED, listed)
         return put_content(template, fields | dict.fromkeys(_ANSWERED, answer))
@@ -345,7 +349,9 @@ def replace_marks(text: str, marks: Mapping[str, str]) -> str:
 
 def put_content(template: str, fields: Mapping[str, Content]) -> Content:
     """Return a template with content in the place of each mark that it holds."""
-    pattern = "|".join(re.escape(mark) for mark in sorted(fields, key=len, reverse=True))
+    # The longest first, since a mark may begin as another one does.
+    marks = sorted(fields, key=len, reverse=True)
+    pattern = "|".join(map(re.escape, marks))
     segments: list[Text | Image] = []
     place = 0
     for mark in re.finditer(pattern, template):
@@ -353,18 +359,27 @@ def put_content(template: str, fields: Mapping[str, Content]) -> Content:
         segments += fields[mark[0]]
         place = mark.end()
     segments.append(Text(template[place:]))
-    return tuple(s for s in segments if isinstance(s, Image) or s.text)
+    return _without_empty(segments)
+
+
+def _without_empty(content: Iterable[Text | Image]) -> Content:
+    kept = [part for part in content if isinstance(part, Image) or part.text]
+    return tuple(kept)
 
 
 def _text_of(content: Content) -> str:
-    return "".join(s.text for s in content if isinstance(s, Text))
+    return "".join(part.text for part in content if isinstance(part, Text))
+
+
+def _images_of(content: Content) -> list[Image]:
+    return [part for part in content if isinstance(part, Image)]
 
 
 def _with_images(track: str, question: Content, image: Image, text: str) -> Content:
     """Return the parts of `call_gemini_api` of a track whose answers are images."""
     if track == "t2i":
         return (image, Text(text.replace(_IMAGE_MARK, _SEE_IMAGE)))
-    given = [s for s in question if isinstance(s, Image)]
+    given = _images_of(question)
     if track == "edit":
         before: Content = (Text("[Original Image]:"), *given[:1])
         return (*before, Text("\n[Edited Image]:"), image, Text(f"\n{text}"))

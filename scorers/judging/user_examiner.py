@@ -58,12 +58,14 @@ class UserExaminer:
 
     def group_criteria(self, own: CategoryRubric, query: Query) -> list[AskedCriteria]:
         """Return what each request asks; ValueError for wrong criteria of the query."""
-        criteria = self.criteria_of(own, query)
-        if not self.rubric.together:
-            return [AskedCriteria(own.parts_to_show(c), (c,)) for c in criteria]
+        single = []
         groups: dict[tuple[Shown, ...], list[Criterion]] = {}
-        for criterion in criteria:
-            groups.setdefault(own.parts_to_show(criterion), []).append(criterion)
+        for criterion in self.criteria_of(own, query):
+            show = own.parts_to_show(criterion)
+            single.append(AskedCriteria(show, (criterion,)))
+            groups.setdefault(show, []).append(criterion)
+        if not self.rubric.together:
+            return single
         return [AskedCriteria(show, tuple(group)) for show, group in groups.items()]
 
     def criteria_of(self, own: CategoryRubric, query: Query) -> tuple[Criterion, ...]:
@@ -87,47 +89,58 @@ class UserExaminer:
         pages: Pages,
     ) -> Question:
         """Return one request; what is the same for all answers to a query comes first."""
-        head = f"{own.task}\n\n{_WORDS['rules']}{_WORDS['criteria']}"
-        head += "\n".join(f"- {c.name} ({c.form}): {c.question}" for c in asked.criteria)
-        words = "text" if self.rubric.reply == "text" else "json"
-        head += f"{_WORDS[words]}{self._form(asked.criteria)}\n\n"
+        head = self._head(own, asked.criteria)
         turns: list[Turn] = []
         for example in own.examples:
             shown = _case(asked.show, Pages(None), example)
             turns.append(Turn("user", join_texts([Text(head), *shown])))
             reply = self._reply(asked.criteria, example)
             turns.append(Turn("assistant", (Text(reply),)))
+            # The task stands before the first case alone.
             head = ""
-        given = ShownExample(query.question, document, query.reference, {}, {})
-        turns.append(
-            Turn("user", join_texts([Text(head), *_case(asked.show, pages, given)]))
-        )
+        case = ShownExample(query.question, document, query.reference, {}, {})
+        shown = _case(asked.show, pages, case)
+        turns.append(Turn("user", join_texts([Text(head), *shown])))
         about = f"{self.rubric.digest} {query.id} {' '.join(asked.show)}"
         return Question(about, tuple(turns), asked.criteria)
+
+    def _head(self, own: CategoryRubric, criteria: Sequence[Criterion]) -> str:
+        """Return the task, the criteria, and how a reply must look."""
+        lines = []
+        for criterion in criteria:
+            lines.append(f"- {criterion.name} ({criterion.form}): {criterion.question}")
+        asked = "\n".join(lines)
+        reply = _WORDS["text" if self.rubric.reply == "text" else "json"]
+        rules = f"{_WORDS['rules']}{_WORDS['criteria']}{asked}{reply}"
+        return f"{own.task}\n\n{rules}{self._form(criteria)}\n\n"
 
     def _form(self, criteria: Sequence[Criterion]) -> str:
         """Return how a reply must look, with the valid values in place of some."""
         if self.rubric.reply == "text":
-            return "\n".join(f"{c.name}: <{_in_text(c)}>" for c in criteria)
-        rows = [
-            f'{{"{_NAMED}": {_quote(c.name)}, "{_REASON}": "{_WORDS["reason"]}", '
-            f'"{_SCORE}": {_in_json(c)}}}'
-            for c in criteria
-        ]
+            lines = [f"{criterion.name}: <{_in_text(criterion)}>" for criterion in criteria]
+            return "\n".join(lines)
+        rows = []
+        for criterion in criteria:
+            rows.append(
+                f'{{"{_NAMED}": {_quote(criterion.name)}, '
+                f'"{_REASON}": "{_WORDS["reason"]}", "{_SCORE}": {_in_json(criterion)}}}'
+            )
         return f'{{"{_LISTED}": [{", ".join(rows)}]}}'
 
     def _reply(self, criteria: Sequence[Criterion], example: ShownExample) -> str:
         """Return the reply that an example holds."""
+        names = [criterion.name for criterion in criteria]
         if self.rubric.reply == "text":
-            return "\n".join(f"{c.name}: {example.scores[c.name]:g}" for c in criteria)
-        rows = [
-            {
-                _NAMED: c.name,
-                _REASON: example.reasons.get(c.name, ""),
-                _SCORE: c.in_reply(example.scores[c.name]),
+            return "\n".join(f"{name}: {example.scores[name]:g}" for name in names)
+        rows = []
+        for criterion in criteria:
+            name = criterion.name
+            row = {
+                _NAMED: name,
+                _REASON: example.reasons.get(name, ""),
+                _SCORE: criterion.in_reply(example.scores[name]),
             }
-            for c in criteria
-        ]
+            rows.append(row)
         return json.dumps({_LISTED: rows}, ensure_ascii=False)
 
     def ask_for_form(self, question: Question) -> str:
@@ -147,15 +160,17 @@ class UserExaminer:
         wrong: list[str] = []
         for criterion in criteria:
             name = criterion.name
+            # The form that was asked for goes before a key of the criterion's name.
             found = (
                 said.get(plain_key(name)) or lines.get(name) or statements_of(reply, name)
             )
             readings = {criterion.value_of(_score_in(value)) for value in found}
-            if len(readings) == 1 and (value := readings.pop()) is not None:
-                values[name] = value
-                reasons[name] = _reason_in(found)
-            else:
+            value = readings.pop() if len(readings) == 1 else None
+            if value is None:
                 wrong.append(_problem(criterion, found))
+                continue
+            values[name] = value
+            reasons[name] = _reason_in(found)
         return Unreadable("; ".join(wrong)) if wrong else Verdicts(values, reasons)
 
 
@@ -191,7 +206,13 @@ def _case(
 
 
 def _kinds(content: Content, texts: bool, images: bool) -> Content:
-    return tuple(s for s in content if (texts if isinstance(s, Text) else images))
+    """Return the texts of a content, its images, or both."""
+    kept = []
+    for segment in content:
+        is_shown = texts if isinstance(segment, Text) else images
+        if is_shown:
+            kept.append(segment)
+    return tuple(kept)
 
 
 def _quote(text: str) -> str:
@@ -238,8 +259,12 @@ def _score_in(value: Any) -> Any:
 
 
 def _reason_in(found: Sequence[Any]) -> str:
-    reasons = (row.get(_REASON) for row in found if isinstance(row, Mapping))
-    return next((reason for reason in reasons if isinstance(reason, str)), "")
+    """Return the first reason that is a text; empty where there is none."""
+    for row in found:
+        reason = row.get(_REASON) if isinstance(row, Mapping) else None
+        if isinstance(reason, str):
+            return reason
+    return ""
 
 
 def _problem(criterion: Criterion, found: Sequence[Any]) -> str:

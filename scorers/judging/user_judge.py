@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 from plait.generators.base import (
@@ -60,20 +59,26 @@ class UserRubricJudge(ChatJudge):
     @property
     def part_scales(self) -> PartTable:
         """The scales of the rubric's criteria."""
-        return self._table(c.as_part_scale(c.name) for c in self.rubric.criteria)
+        return self._table(self._criterion_scales())
 
     def parts_of(
         self, judged: Score | Unread, kinds: Collection[PartKind] = KINDS
     ) -> tuple[ScorePart, ...]:
         """Return the numbers that a score was made of, also by criteria of its query."""
-        named: Mapping[str, str] = judged.parts.get("scales", {})
-        rows = [c.as_part_scale(c.name) for c in self.rubric.criteria]
-        for name, scale in named.items():
-            rows.append(WeightedPart(scale=scale).as_part_scale(name))
-        table = self._table(rows)
+        # Those of its query's own criteria, which only the score knows.
+        scales_of_query: Mapping[str, str] = judged.parts.get("scales", {})
+        scales = self._criterion_scales()
+        for name, scale in scales_of_query.items():
+            scales.append(WeightedPart(scale=scale).as_part_scale(name))
+        table = self._table(scales)
         return table.read(judged.parts, self.unit, self.scale, kinds)
 
+    def _criterion_scales(self) -> list[PartScale]:
+        criteria = self.rubric.criteria
+        return [criterion.as_part_scale(criterion.name) for criterion in criteria]
+
     def _table(self, criteria: Iterable[PartScale]) -> PartTable:
+        """Return the scales of all parts, with those of these criteria."""
         return PartTable.of(
             *criteria,
             PartScale(f"criteria/{QUERY_CRITERIA}", "share", "0-1", "criterion"),
@@ -114,11 +119,12 @@ class UserRubricJudge(ChatJudge):
             reason = f"the criteria of query {query.id} are not valid: {error}"
             return Failure(reason, Fault.BAD_INPUT)
         examiner = self.examiner
-        pages = [Pages(examiner.max_images) for _ in asked]
-        questions = [
-            examiner.ask(own, one, query, document, shown)
-            for one, shown in zip(asked, pages, strict=True)
-        ]
+        pages = []
+        questions = []
+        for criteria in asked:
+            shown = Pages(examiner.max_images)
+            pages.append(shown)
+            questions.append(examiner.ask(own, criteria, query, document, shown))
         replies = yield from self.ask_all(
             query, questions, examiner.read, examiner.ask_for_form
         )
@@ -129,47 +135,75 @@ class UserRubricJudge(ChatJudge):
     def _score(
         self, questions: Sequence[Question], replies: Readings[Verdicts], pages: list[Pages]
     ) -> Outcome[Score]:
-        asked: dict[str, Criterion] = {}
-        for question in questions:
-            asked |= {c.name: c for c in question.criteria}
-        own = [c.name for c in self.rubric.criteria]
-        # In the order of the file, whatever is asked about together.
-        criteria = [*(asked.pop(name) for name in own if name in asked), *asked.values()]
+        """Return the weighted mean; Unread where a reply could not be read."""
+        criteria = self._criteria_of(questions)
         values: dict[str, float] = {}
         reasons: dict[str, str] = {}
         for verdicts in replies.values.values():
             values |= verdicts.values
             reasons |= {name: why for name, why in verdicts.reasons.items() if why}
-        parts: dict[str, Any] = {
-            "criteria": self._criteria(criteria, values),
-            "scales": {
-                c.name: c.scale for c in criteria if c.name not in own and not is_unnamed(c)
-            },
-            "of_query": [
-                {"criterion": c.question, "value": values.get(c.name)}
-                for c in criteria
-                if is_unnamed(c)
-            ],
+        parts = _criterion_parts(criteria, values, self.rubric)
+        parts |= {
             "reasons": reasons,
             "rubric": self.rubric.name,
             "rubric_digest": self.rubric.digest,
             "attempts": max(attempts for _, attempts in replies.last.values()),
-            "images": sum(shown.shown for shown in pages),
-            "images_left_out": sum(shown.left_out for shown in pages),
-            "neutralised": [*chain.from_iterable(shown.neutralised for shown in pages)],
+            **_page_parts(pages),
         }
+        # An empty part says nothing, where a 0 does.
         parts = {name: part for name, part in parts.items() if part not in ({}, [])}
         if replies.reasons:
             return Unread(replies.reason_of(next(iter(replies.reasons))), parts)
-        named = {c.name: c for c in criteria}
+        named = {criterion.name: criterion for criterion in criteria}
         return Result(Score(weighted_mean(named, values, self.scale), parts))
 
-    def _criteria(
-        self, criteria: Sequence[Criterion], values: Mapping[str, float]
-    ) -> dict[str, float]:
-        """Return the value of each criterion, those of a query without names as a share."""
-        shown = {c.name: values[c.name] for c in criteria if c.name in values}
-        unnamed = {c.name: c for c in criteria if is_unnamed(c)}
-        if unnamed.keys() <= values.keys() and unnamed:
-            shown[QUERY_CRITERIA] = weighted_mean(unnamed, values, "0-1")
-        return {name: value for name, value in shown.items() if name not in unnamed}
+    def _criteria_of(self, questions: Sequence[Question]) -> list[Criterion]:
+        """Return what is asked in the order of the file, then the query's own criteria."""
+        asked: dict[str, Criterion] = {}
+        for question in questions:
+            asked |= {criterion.name: criterion for criterion in question.criteria}
+        criteria = []
+        for criterion in self.rubric.criteria:
+            if criterion.name in asked:
+                criteria.append(asked.pop(criterion.name))
+        return [*criteria, *asked.values()]
+
+
+def _criterion_parts(
+    criteria: Sequence[Criterion], values: Mapping[str, float], rubric: ReadRubric
+) -> dict[str, Any]:
+    """Return what a score keeps of each criterion.
+
+    Those of a query without names are a share in `criteria`, and by themselves in
+    `of_query`; of those with names the rubric does not tell the scale.
+    """
+    of_rubric = {criterion.name for criterion in rubric.criteria}
+    named: dict[str, float] = {}
+    scales: dict[str, str] = {}
+    of_query = []
+    unnamed = {}
+    for criterion in criteria:
+        name = criterion.name
+        if is_unnamed(criterion):
+            unnamed[name] = criterion
+            of_query.append({"criterion": criterion.question, "value": values.get(name)})
+            continue
+        if name not in of_rubric:
+            scales[name] = criterion.scale
+        if name in values:
+            named[name] = values[name]
+    if unnamed and unnamed.keys() <= values.keys():
+        named[QUERY_CRITERIA] = weighted_mean(unnamed, values, "0-1")
+    return {"criteria": named, "scales": scales, "of_query": of_query}
+
+
+def _page_parts(pages: Sequence[Pages]) -> dict[str, Any]:
+    """Return how many images were shown and left out, and what texts were made neutral."""
+    neutralised: list[str] = []
+    for shown in pages:
+        neutralised += shown.neutralised
+    return {
+        "images": sum(shown.shown for shown in pages),
+        "images_left_out": sum(shown.left_out for shown in pages),
+        "neutralised": neutralised,
+    }

@@ -27,7 +27,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from plait.generators.document import Content, Document, Query, Text
+from plait.generators.document import Content, Document, Image, Query, Text
 from plait.generators.errors import PlaitError, UsageError
 from plait.generators.names import explanation
 from plait.generators.replies import as_bool, as_number, plain_key
@@ -244,22 +244,23 @@ def criteria_of_query(query: Query, usual: QueryCriteria) -> tuple[Criterion, ..
     `direction` and `about`, which is `text` or `image`; and UEval's about these.
     """
     defaults = usual.model_dump()
-    return tuple(
-        _query_criterion(value, number, defaults)
-        for number, value in enumerate(read_criteria(query), 1)
-    )
+    criteria = []
+    for number, value in enumerate(read_criteria(query), 1):
+        criteria.append(_query_criterion(value, number, defaults))
+    return tuple(criteria)
 
 
 def read_criteria(query: Query) -> list[Any]:
     """Return what a query states as its criteria, valid or not."""
     stated = [*_as_list(query.criteria), *_as_list(query.metadata.get(_COLUMN))]
     for about, key in ABOUTS.items():
-        listed = _as_list(query.metadata.get(key))
-        stated += [{"criterion": text, "about": about} for text in listed]
+        for text in _as_list(query.metadata.get(key)):
+            stated.append({"criterion": text, "about": about})
     return stated
 
 
 def _as_list(text: str | None) -> list[Any]:
+    """Return the values of a JSON list; of any other text, a list of that text."""
     if not text or not text.strip():
         return []
     if text.lstrip().startswith("["):
@@ -275,10 +276,16 @@ def _query_criterion(value: Any, number: int, defaults: Mapping[str, Any]) -> Cr
     table = {"question": value} if isinstance(value, str) else value
     if not isinstance(table, Mapping):
         raise ValueError(f"criterion {number} is {value!r}; it must be a text or an object")
-    own = {k: v for k, v in table.items() if k not in _QUESTIONS and v is not None}
-    question = next((table[k] for k in _QUESTIONS if table.get(k)), None)
+    own = {}
+    for key, said in table.items():
+        if key not in _QUESTIONS and said is not None:
+            own[key] = said
+    questions = [table[key] for key in _QUESTIONS if table.get(key)]
     about = _ABOUT.get(str(own.pop("about", "")), "")
-    own["question"] = f"{about}{question}" if isinstance(question, str) else question
+    # What is no text is left to the model, whose error names the rule.
+    own["question"] = questions[0] if questions else None
+    if questions and isinstance(questions[0], str):
+        own["question"] = f"{about}{questions[0]}"
     own.setdefault("name", f"{_UNNAMED} {number}")
     try:
         return Criterion.model_validate({**defaults, **own})
@@ -300,21 +307,20 @@ def read_user_rubric(text: RubricText) -> ReadRubric:
     try:
         rubric = UserRubric.model_validate(_with_scales(text.content))
     except ValidationError as error:
-        told = [
-            text.locate(e["loc"], _problem(UserRubric, text, e)) for e in error.errors()
-        ]
+        told = []
+        for one in error.errors():
+            told.append(text.locate(one["loc"], _problem(UserRubric, text, one)))
+        # One place may break several rules in the same words.
         raise UsageError("\n".join(dict.fromkeys(told))) from None
     if problems := [text.locate(place, told) for place, told in _problems(rubric)]:
         raise UsageError("\n".join(problems))
     # The file's own criteria, then what categories say otherwise.
     usual = _category(text, rubric, None, ())
-    categories = {
-        name: _category(text, rubric, own, ("categories", name))
-        for name, own in rubric.categories.items()
-    }
     parts = [*usual.criteria]
-    for category in categories.values():
-        parts += category.criteria
+    categories = {}
+    for name, category in rubric.categories.items():
+        categories[name] = _category(text, rubric, category, ("categories", name))
+        parts += categories[name].criteria
     if (own := rubric.query_criteria) is not None:
         parts.append(Criterion(name=QUERY_CRITERIA, question="-", scale=own.scale))
     return ReadRubric(
@@ -342,15 +348,21 @@ def _with_scales(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _scale(table: Mapping[str, Any], whole: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table with the file's scale in each of its criteria without one."""
     criteria = table.get("criteria")
     if not isinstance(criteria, list) or "scale" not in whole:
         return dict(table)
-    usual = {"scale": whole["scale"]}
-    scaled = [{**usual, **c} if isinstance(c, Mapping) else c for c in criteria]
+    scaled = []
+    for criterion in criteria:
+        # What is no table is refused later, with its line.
+        if isinstance(criterion, Mapping):
+            criterion = {"scale": whole["scale"], **criterion}
+        scaled.append(criterion)
     return {**table, "criteria": scaled}
 
 
 def _problem(model: type[BaseModel], text: RubricText, error: Any) -> str:
+    """Return one of pydantic's errors in words."""
     place = error["loc"]
     if error["type"] == "missing" and place[-1] == "scale":
         named = _at(text.content, place[:-1])
@@ -466,4 +478,7 @@ def _example(
 
 def _content(text: RubricText, segments: Segments) -> Content:
     listed: Sequence[str | Picture] = [segments] if isinstance(segments, str) else segments
-    return tuple(Text(s) if isinstance(s, str) else text.image(s.image) for s in listed)
+    content: list[Text | Image] = []
+    for part in listed:
+        content.append(Text(part) if isinstance(part, str) else text.image(part.image))
+    return tuple(content)

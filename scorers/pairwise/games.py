@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, TypeVar
@@ -84,14 +83,21 @@ class Judgement:
         return self._read(FactualityScores, swapped)
 
     def _read(self, kind: type[T], swapped: bool) -> T | None:
-        outcomes = (r.outcome for r in self.readings if r.swapped == swapped)
-        values = (outcome.value for outcome in outcomes if isinstance(outcome, Result))
-        return next((value for value in values if isinstance(value, kind)), None)
+        for reading in self.readings:
+            outcome = reading.outcome
+            if reading.swapped != swapped or not isinstance(outcome, Result):
+                continue
+            if isinstance(outcome.value, kind):
+                return outcome.value
+        return None
 
     @property
     def flipped(self) -> "Judgement":
         """The same judgement with the pair named the other way round."""
-        return Judgement(tuple(replace(r, swapped=not r.swapped) for r in self.readings))
+        readings = []
+        for reading in self.readings:
+            readings.append(replace(reading, swapped=not reading.swapped))
+        return Judgement(tuple(readings))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,25 +165,44 @@ def count_games(games: Sequence[Game], aspect: Aspect = "preference") -> dict[st
     many orders of showing the reply could be read; `read`, `unread`, `failed`, ... count
     the replies themselves.
     """
-    counts = Counter({"questions": len({g.question for g in games})})
+    counts = dict.fromkeys(_COUNTS, 0)
+    counts["questions"] = len({game.question for game in games})
     for game in games:
         if game.judgement is None:
             counts["unjudged"] += 1
             continue
-        outcomes = [r.outcome for r in game.judgement.readings if r.aspect == aspect]
-        names = [_NAMES.get(name := outcome_name(o), name) for o in outcomes]
-        counts.update(names)
-        counts[("no_order", "one_order", "both_orders")[min(names.count("read"), 2)]] += 1
-    return {name: counts[name] for name in _COUNTS}
+        read = 0
+        for reading in game.judgement.readings:
+            if reading.aspect != aspect:
+                continue
+            name = outcome_name(reading.outcome)
+            counts[_NAMES[name]] += 1
+            read += _NAMES[name] == "read"
+        counts[_ORDERS[min(read, 2)]] += 1
+    return counts
 
 
-_NAMES: Mapping[str, str] = {"done": "read", "unscored": "unread"}
+_NAMES: Mapping[str, str] = {
+    "done": "read",
+    "unscored": "unread",
+    "not_applicable": "not_applicable",
+    "skipped": "skipped",
+    "failed": "failed",
+}
+"""What replies are counted as, by the names of their outcomes."""
+_ORDERS = ("no_order", "one_order", "both_orders")
+"""By the number of orders that were read."""
 
 
 def preferences(judgement: Judgement) -> list[int]:
     """Preference for the pair's second, from -2 to 2, per order that was read."""
-    verdicts = ((judgement.verdict(False), -1), (judgement.verdict(True), 1))
-    return [sign * v.preference for v, sign in verdicts if v is not None]
+    found = []
+    # In the order as named the second answer is shown second, so that signs change.
+    for swapped, sign in ((False, -1), (True, 1)):
+        verdict = judgement.verdict(swapped)
+        if verdict is not None:
+            found.append(sign * verdict.preference)
+    return found
 
 
 def in_both_orders(games: Iterable[Game]) -> list[tuple[str, list[int]]]:
@@ -235,10 +260,17 @@ class Standings:
 def groups(games: Sequence[Game]) -> Iterator[tuple[TablePart, str, list[Game]]]:
     """Yield all games, then those of each category, then those of each field."""
     yield "overall", "", list(games)
-    for name in sorted({g.category for g in games} - {""}):
-        yield "category", name, [g for g in games if g.category == name]
-    for name in sorted({g.field for g in games} - {""}):
-        yield "field", name, [g for g in games if g.field == name]
+    by_category: dict[str, list[Game]] = {}
+    by_field: dict[str, list[Game]] = {}
+    for game in games:
+        by_category.setdefault(game.category, []).append(game)
+        by_field.setdefault(game.field, []).append(game)
+    for name, own in sorted(by_category.items()):
+        if name:
+            yield "category", name, own
+    for name, own in sorted(by_field.items()):
+        if name:
+            yield "field", name, own
 
 
 def plain_mean(values: Sequence[float], none: str) -> Estimate:

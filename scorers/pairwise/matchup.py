@@ -118,9 +118,12 @@ class ComparedPair:
             return ()
         if not isinstance(self.judgement, Result):
             return (self.judgement,)
-        outcomes = [r.outcome for r in self.judgement.value.readings]
-        if failed := next((o for o in outcomes if isinstance(o, Failure)), None):
-            return (failed,)
+        unread: list[Outcome[float]] = []
+        for reading in self.judgement.value.readings:
+            if isinstance(reading.outcome, Failure):
+                return (reading.outcome,)
+            if not isinstance(reading.outcome, Result):
+                unread.append(reading.outcome)
         if values := preferences(self.judgement.value):
             return (Result(sum(values) / len(values)),)
-        return (next(o for o in outcomes if not isinstance(o, Result)),)
+        return (unread[0],)

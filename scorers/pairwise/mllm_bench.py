@@ -102,16 +102,28 @@ class MllmBench(Pairwise):
 
         In corrected mode with intervals, and `score`: wins and half of the ties.
         """
-        found = results(games)
-        wins = [100.0 * (result == SECOND) for _, result in found]
-        ties = [100.0 * (result in NEITHER) for _, result in found]
-        losses = [100.0 * (result == FIRST) for _, result in found]
+        questions = []
+        wins = []
+        ties = []
+        losses = []
+        scores = []
+        for question, result in results(games):
+            won = 100.0 * (result == SECOND)
+            tied = 100.0 * (result in NEITHER)
+            questions.append(question)
+            wins.append(won)
+            ties.append(tied)
+            losses.append(100.0 * (result == FIRST))
+            scores.append(won + tied / 2)
         shares = {"win_rate": wins, "tie_rate": ties, "lose_rate": losses}
+        values = {}
         if self.mode == "official":
-            return {n: plain_mean(e, "no two votes read") for n, e in shares.items()}
-        shares["score"] = [win + tie / 2 for win, tie in zip(wins, ties, strict=True)]
-        questions = [question for question, _ in found]
-        return {n: mean_by_question(questions, e, PERCENT) for n, e in shares.items()}
+            for name, own in shares.items():
+                values[name] = plain_mean(own, "no two votes read")
+            return values
+        for name, own in (shares | {"score": scores}).items():
+            values[name] = mean_by_question(questions, own, PERCENT)
+        return values
 
     def counts(self, games: Sequence[Game]) -> dict[str, int]:
         """Return results by class: for the second system, the first, and the others."""
@@ -148,6 +160,7 @@ def merge_votes(judgement: Judgement) -> str | None:
 
 
 def _vote_of(judgement: Judgement, swapped: bool) -> str | None:
+    """Return for which system one order votes, or why for neither; None without a vote."""
     verdict = judgement.verdict(swapped)
     if verdict is None:
         return None
@@ -158,10 +171,12 @@ def _vote_of(judgement: Judgement, swapped: bool) -> str | None:
 
 def results(games: Sequence[Game]) -> list[tuple[str, str]]:
     """Return (question, result) of the games with two votes."""
-    judged = [
-        (g.question, merge_votes(g.judgement)) for g in games if g.judgement is not None
-    ]
-    return [(question, result) for question, result in judged if result is not None]
+    merged = []
+    for game in games:
+        result = None if game.judgement is None else merge_votes(game.judgement)
+        if result is not None:
+            merged.append((game.question, result))
+    return merged
 
 
 def tally(games: Sequence[Game]) -> dict[str, int]:
@@ -191,12 +206,15 @@ def official_elo(pairs: GamesByPair) -> list[PairStanding]:
     medians = _medians(battles)
     rows = []
     for system, rating in sorted(online.items(), key=lambda item: -item[1]):
+        weight = 0.0
+        for battle in battles:
+            if system in (battle.first, battle.second):
+                weight += battle.weight
         # Every vote is in two battles.
-        votes = round(sum(b.weight for b in battles if system in (b.first, b.second)) / 2)
-        median = medians.get(system)
+        votes = round(weight / 2)
         values = {
             "elo": _as_printed(rating, votes),
-            "elo_median": _as_printed(median, votes),
+            "elo_median": _as_printed(medians.get(system), votes),
         }
         rows.append(PairStanding(system=system, values=values))
     return rows
@@ -234,6 +252,7 @@ def _medians(battles: Sequence[Battle]) -> dict[str, float]:
 
 
 def _as_printed(rating: float | None, votes: int) -> Estimate:
+    """Return a rating rounded half up, as `int(rating + 0.5)` does there."""
     if rating is None:
         return Estimate(None, None, 0, "never drawn")
     return Estimate(float(int(rating + 0.5)), None, votes)

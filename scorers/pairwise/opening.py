@@ -115,10 +115,11 @@ class Opening(Pairwise):
                 # Values and counts are those of a game's second system.
                 own.setdefault(game.second, []).append(game)
                 own.setdefault(game.first, []).append(game.flipped)
-        rows = [
-            PairStanding(system=name, values=self.values(games), counts=self.counts(games))
-            for name, games in own.items()
-        ]
+        rows = []
+        for name, games in own.items():
+            values = self.values(games)
+            counts = self.counts(games)
+            rows.append(PairStanding(system=name, values=values, counts=counts))
         return sorted(rows, key=lambda row: (rank(row.values["win_rate"]), row.system))
 
 
@@ -188,14 +189,19 @@ def _rates(games: Iterable[Game]) -> dict[str, _Rate]:
 
 def official_rates(games: Sequence[Game]) -> dict[str, Estimate]:
     """Return shares of all verdicts, in percent."""
-    rates = _rates(games)
-    return {name: plain_mean(r.credits, "no verdict read") for name, r in rates.items()}
+    means = {}
+    for name, rate in _rates(games).items():
+        means[name] = plain_mean(rate.credits, "no verdict read")
+    return means
 
 
 def corrected_rates(games: Sequence[Game]) -> dict[str, Estimate]:
     """Return means over the questions read in both orders, with intervals."""
-    both = [g for g in games if g.judgement and len(preferences(g.judgement)) == 2]
-    return {
-        name: mean_by_question(rate.questions, rate.credits, PERCENT)
-        for name, rate in _rates(both).items()
-    }
+    both = []
+    for game in games:
+        if game.judgement is not None and len(preferences(game.judgement)) == 2:
+            both.append(game)
+    means = {}
+    for name, rate in _rates(both).items():
+        means[name] = mean_by_question(rate.questions, rate.credits, PERCENT)
+    return means

@@ -189,8 +189,8 @@ class ProBench(Pairwise):
         Officially white space around the baseline's answers counts, the model's not.
         """
         stripped = self.mode == "corrected" or not first
-        parts = [d.text for d in answer.answers]
-        images = sum(len(d.images) for d in answer.answers)
+        parts = [own.text for own in answer.answers]
+        images = sum(len(own.images) for own in answer.answers)
         return style(parts, images, count=self.count, mode=self.mode, stripped=stripped)
 
     def aggregate(self, games: Iterable[Game], baseline: str | None = None) -> Standings:
@@ -250,9 +250,10 @@ def _as_lists(query: Query, first: Document, second: Document) -> Mapping[str, C
     asked = [Document(turn.content).text for turn, _, _ in _by_turn(query, first, second)]
     fields = {"question": as_content(repr(asked))}
     for name, answer in (("first", first), ("second", second)):
-        plain = not any(d.images for d in answer.answers)
-        as_list = as_content(repr([d.text for d in answer.answers]))
-        fields[name] = as_list if plain else whole(answer)
+        if any(own.images for own in answer.answers):
+            fields[name] = whole(answer)
+        else:
+            fields[name] = as_content(repr([own.text for own in answer.answers]))
     return fields
 
 
@@ -270,28 +271,34 @@ def corrected_rows(
     it in percent, order and style being equal; `preferred` is the observed one, over
     questions read in both orders; `plain_rating` is the rating without style.
     """
-    names = sorted({g.first for g in games} | {g.second for g in games})
-    if not names:
-        return []
-    anchor = baseline if baseline in names else names[0]
+    own_games: dict[str, list[Game]] = {}
     battles: list[Battle] = []
     for game in games:
         battles += battles_of(game, strong)
+        for side in {game.first, game.second}:
+            own_games.setdefault(side, []).append(game)
+    if not own_games:
+        return []
+    names = sorted(own_games)
+    anchor = baseline if baseline in names else names[0]
     styled = bradley_terry(battles, anchor, NAMES, draws=draws)
     plain = bradley_terry(battles, anchor, draws=draws)
     unread = Estimate(None, None, 0, "no game read")
     rows = []
     for name in names:
-        own = [g for g in games if name in (g.first, g.second)]
+        own = own_games[name]
         values = {
             "rating": styled.systems.get(name, unread),
             "plain_rating": plain.systems.get(name, unread),
         }
         if name in styled.win_rates:
             values["win_rate"] = styled.win_rates[name]
-        versus = [g for g in own if anchor in (g.first, g.second)]
-        if name != anchor and versus:
-            values["preferred"] = _observed_win_rate(g.versus(anchor) for g in versus)
+        against_anchor = []
+        for game in own:
+            if anchor in (game.first, game.second):
+                against_anchor.append(game.versus(anchor))
+        if name != anchor and against_anchor:
+            values["preferred"] = _observed_win_rate(against_anchor)
         rows.append(
             PairStanding(
                 system=name,
@@ -311,8 +318,11 @@ def _observed_win_rate(games: Iterable[Game]) -> Estimate:
     questions = []
     wins = []
     for question, preferences in in_both_orders(games):
+        won = 0.0
+        for preference in preferences:
+            won += 0.5 if preference == 0 else float(preference > 0)
         questions.append(question)
-        won = sum((p > 0) + (p == 0) / 2 for p in preferences)
+        # Of the two orders.
         wins.append(100 * won / 2)
     return mean_by_question(questions, wins, PERCENT)
 
@@ -381,36 +391,41 @@ def official_battles(
 
 
 def _ratings(battles: Sequence[Battle]) -> dict[str, Estimate]:
-    def missing(reason: str) -> dict[str, Estimate]:
+    """Return rating, win rate and effects of style, cut and rounded as they are printed."""
+
+    def without_value(reason: str) -> dict[str, Estimate]:
         return dict.fromkeys(("rating", "win_rate"), Estimate(None, None, 0, reason))
 
     n = len(battles)
     if n == 0:
-        return missing("no game read")
+        return without_value("no game read")
     x, y = matrices(battles)
     if not np.isfinite(x).all():
-        flat = [f for f, c in zip(PUBLISHED, x[:, 2:].T, strict=True) if np.isnan(c).any()]
-        return missing(f"no spread in style: {', '.join(flat)}")
+        flat = []
+        for feature, column in zip(PUBLISHED, x[:, 2:].T, strict=True):
+            if np.isnan(column).any():
+                flat.append(feature)
+        return without_value(f"no spread in style: {', '.join(flat)}")
     if len(set(y)) < 2:
-        return missing("all games go one way")
+        return without_value("all games go one way")
     coefficients = _fit(x, y)
     rating = int(_rating(coefficients))
-    samples = _resample(x, y, np.array([b.score == 0.5 for b in battles]))
+    samples = _resample(x, y, np.array([battle.score == 0.5 for battle in battles]))
     reason = "a resampling's games all go one way"
     ends = None
     if samples is not None:
         low, high = np.percentile(samples, [2.5, 97.5])
         reason = ""
         ends = (float(int(low)), float(int(high)))
+    # Of the rating that is cut, as there.
     win_rate = round(100 * expected_score(rating, BASELINE_RATING), 2)
     values = {
         "rating": Estimate(float(rating), ends, n, reason),
         "win_rate": Estimate(win_rate, None, n),
     }
-    effects = zip(PUBLISHED, coefficients[2:], strict=True)
-    return values | {
-        f"style.{f}": Estimate(round(float(c), 3), None, n) for f, c in effects
-    }
+    for feature, coefficient in zip(PUBLISHED, coefficients[2:], strict=True):
+        values[f"style.{feature}"] = Estimate(round(float(coefficient), 3), None, n)
+    return values
 
 
 def matrices(battles: Sequence[Battle]) -> tuple[Floats, npt.NDArray[np.int64]]:
@@ -421,10 +436,10 @@ def matrices(battles: Sequence[Battle]) -> tuple[Floats, npt.NDArray[np.int64]]:
     """
     sides = np.tile([math.log(10), -math.log(10)], (len(battles), 1))
     # One feature a row, as there, so that sums round alike.
-    gaps = np.tile(np.array([b.style for b in battles]).T, 2)
+    gaps = np.tile(np.array([battle.style for battle in battles]).T, 2)
     with np.errstate(invalid="ignore", divide="ignore"):
         z = ((gaps.T - gaps.mean(1)) / gaps.std(1)).astype(np.float64)
-    score = np.array([b.score for b in battles])
+    score = np.array([battle.score for battle in battles])
     y = np.concatenate([score > 0, score == 1]).astype(np.int64)
     return np.column_stack([np.concatenate([sides, sides]), z]), y
 
@@ -436,8 +451,9 @@ def _fit(x: Floats, y: npt.NDArray[np.int64]) -> Floats:
 
 
 def _rating(coefficients: Floats) -> float:
-    base, own = (SCALE * c + INITIAL for c in coefficients[:2])
-    return float(own + (BASELINE_RATING - base))
+    """Return the second system's rating, moved so that the first has the baseline's."""
+    of_baseline, own = SCALE * coefficients[:2] + INITIAL
+    return float(own + (BASELINE_RATING - of_baseline))
 
 
 def _resample(
@@ -464,13 +480,17 @@ def _tokens(games: Sequence[Game]) -> dict[str, Estimate]:
     `get_files` of show_result.py: a file of judgements counts, readable or not, while the
     baseline's answers count on every item of the data.
     """
-    means: dict[str, list[int]] = {"tokens": [], "tokens_of_opponent": []}
+    tokens: dict[str, list[int]] = {"tokens": [], "tokens_of_opponent": []}
     for game in games:
-        base, own = game.styles
-        readings = () if game.judgement is None else game.judgement.readings
-        replied = any(isinstance(r.outcome, Result | Unscored) for r in readings)
-        if own is not None and replied:
-            means["tokens"].append(own.tokens)
-        if base is not None:
-            means["tokens_of_opponent"].append(base.tokens)
-    return {name: plain_mean(counts, "") for name, counts in means.items() if counts}
+        of_baseline, own = game.styles
+        if own is not None and _has_reply(game):
+            tokens["tokens"].append(own.tokens)
+        if of_baseline is not None:
+            tokens["tokens_of_opponent"].append(of_baseline.tokens)
+    return {name: plain_mean(counts, "") for name, counts in tokens.items() if counts}
+
+
+def _has_reply(game: Game) -> bool:
+    """Return whether the judge has replied in either order, readable or not."""
+    readings = () if game.judgement is None else game.judgement.readings
+    return any(isinstance(reading.outcome, Result | Unscored) for reading in readings)

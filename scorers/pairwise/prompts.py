@@ -8,7 +8,6 @@ description are Figure 30 of the paper's appendix.
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 
 from plait.generators.content import join_texts
@@ -51,17 +50,21 @@ def whole(answer: Document) -> Content:
 
 def user_turns(query: Query) -> tuple[Turn, ...]:
     """Return the user's turns."""
-    return tuple(t for t in query.turns if t.role == "user")
+    return tuple(turn for turn in query.turns if turn.role == "user")
+
+
+def _last_question(query: Query) -> int:
+    """Return the place of the last user turn."""
+    return max(i for i, turn in enumerate(query.turns) if turn.role == "user")
 
 
 def history(query: Query) -> Content:
     """Return all turns before the last user turn, each under its speaker's name."""
-    last = max(i for i, t in enumerate(query.turns) if t.role == "user")
-    segments: list[Content] = []
-    for turn in query.turns[:last]:
+    segments: list[Text | Image] = []
+    for turn in query.turns[: _last_question(query)]:
         who = {"user": "User", "assistant": "Assistant", "system": "System"}[turn.role]
-        segments += [as_content(f"{who}:\n"), space_out(turn.content), as_content("\n\n")]
-    return join_texts(chain.from_iterable(segments))
+        segments += (Text(f"{who}:\n"), *space_out(turn.content), Text("\n\n"))
+    return join_texts(segments)
 
 
 DESCRIPTION = "image_description"
@@ -82,10 +85,11 @@ def text_only(query: Query) -> Query:
         return query
     if not (description := query.metadata.get(DESCRIPTION)):
         raise ValueError(f"query {query.id!r} has images and no {DESCRIPTION!r}")
-    last = max(i for i, t in enumerate(query.turns) if t.role == "user")
+    last = _last_question(query)
     turns = []
     for i, turn in enumerate(query.turns):
-        text = space_out(tuple(s for s in turn.content if isinstance(s, Text)))
+        texts_alone = [part for part in turn.content if isinstance(part, Text)]
         added = Text(f"\n{_BEFORE}{description}" if i == last else "")
-        turns.append(Turn(turn.role, join_texts((*text, added))))
+        content = join_texts((*space_out(tuple(texts_alone)), added))
+        turns.append(Turn(turn.role, content))
     return replace(query, turns=tuple(turns))

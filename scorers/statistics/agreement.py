@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -189,7 +190,9 @@ class Agreement:
 
     def as_json(self) -> dict[str, Any]:
         """Return plain data."""
-        coefficients = {n: e.as_json() for n, e in self.coefficients.items()}
+        coefficients = {}
+        for name, estimate in self.coefficients.items():
+            coefficients[name] = estimate.as_json()
         return asdict(self) | {"coefficients": coefficients}
 
 
@@ -202,23 +205,24 @@ def agreement(
     values themselves are left out unless both use `one_scale`.
     """
     # In one order, since sums of floats and the draws of a set must not depend on it.
-    ordered = sorted(pairs, key=lambda p: (p.query, p.kind, p.judge, p.human))
-    queries, query = np.unique([p.query for p in ordered], return_inverse=True)
+    ordered = sorted(pairs, key=attrgetter("query", "kind", "judge", "human"))
+    queries, query = np.unique([pair.query for pair in ordered], return_inverse=True)
     resampled = bootstrap_weights(queries.tolist(), draws)[:, query]
     results = []
     for category, kind in _groups(ordered):
-        inside = [
-            category in (None, p.category) and kind in (None, p.kind) for p in ordered
-        ]
-        members = [p for p, is_member in zip(ordered, inside, strict=True) if is_member]
-        weights = resampled[:, np.array(inside)]
+        rows = []
+        members = []
+        for row, pair in enumerate(ordered):
+            if category in (None, pair.category) and kind in (None, pair.kind):
+                rows.append(row)
+                members.append(pair)
         results.append(
             Agreement(
                 category=category,
                 kind=kind,
                 pairs=len(members),
-                queries=len({p.query for p in members}),
-                coefficients=_coefficients(members, weights, one_scale),
+                queries=len({pair.query for pair in members}),
+                coefficients=_coefficients(members, resampled[:, rows], one_scale),
             )
         )
     return results
@@ -227,16 +231,18 @@ def agreement(
 def _coefficients(
     pairs: Sequence[ScoredPair], resampled: Floats, one_scale: bool
 ) -> dict[str, Estimate]:
+    """Return every coefficient; `resampled` are (draws, pairs) weights."""
     n = len(pairs)
-    queries = len({p.query for p in pairs})
-    judge = np.array([p.judge for p in pairs])
-    human = np.array([p.human for p in pairs])
-    coefficients = dict.fromkeys(COEFFICIENTS, Estimate(None, None, n, OTHER_SCALE))
-    for name, c in COEFFICIENTS.items():
-        if one_scale or not c.one_scale:
-            value = estimate_with_interval(c.function, judge, human, resampled, queries)
-            coefficients[name] = replace(value, n=n)
-    return coefficients
+    queries = len({pair.query for pair in pairs})
+    judge = np.array([pair.judge for pair in pairs])
+    human = np.array([pair.human for pair in pairs])
+    estimates = dict.fromkeys(COEFFICIENTS, Estimate(None, None, n, OTHER_SCALE))
+    for name, own in COEFFICIENTS.items():
+        if one_scale or not own.one_scale:
+            value = estimate_with_interval(own.function, judge, human, resampled, queries)
+            # Its own n is that of the queries, the unit of the interval.
+            estimates[name] = replace(value, n=n)
+    return estimates
 
 
 def _groups(pairs: Sequence[ScoredPair]) -> Iterator[tuple[str | None, str | None]]:
@@ -244,15 +250,21 @@ def _groups(pairs: Sequence[ScoredPair]) -> Iterator[tuple[str | None, str | Non
 
     Kinds are groups only where there are several.
     """
-    kinds = sorted({p.kind for p in pairs})
-    several = kinds if len(kinds) > 1 else []
+    kinds: set[str] = set()
+    by_category: dict[str, set[str]] = {}
+    for pair in pairs:
+        kinds.add(pair.kind)
+        by_category.setdefault(pair.category, set()).add(pair.kind)
+    several = sorted(kinds) if len(kinds) > 1 else []
     if pairs:
         yield None, None
-    yield from ((None, kind) for kind in several)
-    for category in sorted({p.category for p in pairs}):
+    for kind in several:
+        yield None, kind
+    for category, present in sorted(by_category.items()):
         yield category, None
-        present = {p.kind for p in pairs if p.category == category}
-        yield from ((category, kind) for kind in several if kind in present)
+        for kind in several:
+            if kind in present:
+                yield category, kind
 
 
 def estimate_with_interval(

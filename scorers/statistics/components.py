@@ -61,12 +61,11 @@ class VarianceComponents:
 
         Satterthwaite's: twice its square over its variance, which is that of the bootstrap.
         """
-        value = sum(w * max(0.0, self.variances.get(t, 0.0)) for t, w in weights.items())
-        drawn = [
-            w * np.maximum(self.draws[t], 0.0)
-            for t, w in weights.items()
-            if t in self.draws
-        ]
+        value = sum(weight * self.variance(term) for term, weight in weights.items())
+        drawn = []
+        for term, weight in weights.items():
+            if term in self.draws:
+                drawn.append(weight * np.maximum(self.draws[term], 0.0))
         if not drawn or not value:
             return np.inf
         spread = float(np.sum(drawn, axis=0).var(ddof=1))
@@ -93,16 +92,17 @@ def variance_components(
     unidentified: dict[str, str] = {}
     for term, names in terms.items():
         # A wording is one of a judge, also where there is a single judge.
-        several = [name for name in names if codes[name].max(initial=0) > 0]
-        grouped = _codes([codes[name] for name in several])
+        several = [codes[name] for name in names if codes[name].max(initial=0) > 0]
+        grouped = _codes(several)
+        twins = [name for name, own in known.items() if _same(own, grouped)]
         if not several:
             unidentified[term] = f"there is one {names[-1]} only"
         elif grouped.max() + 1 == len(values):
             unidentified[term] = "no two scores share it: it is part of the residual"
         elif _same(grouped, codes[fixed]):
             unidentified[term] = f"it cannot be told from the means by {fixed}"
-        elif twin := next((n for n, own in known.items() if _same(own, grouped)), None):
-            unidentified[term] = f"it cannot be told from {twin}"
+        elif twins:
+            unidentified[term] = f"it cannot be told from {twins[0]}"
         else:
             known[term] = grouped
     design = _Design(known, codes[fixed])
@@ -127,8 +127,11 @@ def variance_components(
 def _codes(columns: Iterable[Iterable[Any]]) -> Codes:
     """Return the number of the combination that each place has in some columns."""
     numbers: dict[tuple[Any, ...], int] = {}
-    found = [numbers.setdefault(key, len(numbers)) for key in zip(*columns, strict=True)]
-    return np.array(found, dtype=np.int64)
+    codes = []
+    for combination in zip(*columns, strict=True):
+        # Numbered as they come, so that two groupings that are the same have equal codes.
+        codes.append(numbers.setdefault(combination, len(numbers)))
+    return np.array(codes, dtype=np.int64)
 
 
 def _same(one: Codes, other: Codes) -> bool:

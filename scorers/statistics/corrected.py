@@ -186,9 +186,14 @@ def _estimate(
     parts: Sequence[tuple[float, RatedAnswers]], scale: Ends, ends: Ends
 ) -> Corrected:
     cells = _cells(parts)
-    answers = sum(len(cell.places) for cell in cells)
-    rated = sum(int(cell.answers.is_rated.sum()) for cell in cells)
-    n = len(np.unique([*chain.from_iterable(_rated_places(cell) for cell in cells)]))
+    answers = 0
+    rated = 0
+    rated_queries = set[int]()
+    for cell in cells:
+        answers += len(cell.places)
+        rated += int(cell.answers.is_rated.sum())
+        rated_queries.update(_rated_places(cell).tolist())
+    n = len(rated_queries)
     judge = _judge_alone(cells, ends)
     if problem := _problem(cells, scale):
         value = None
@@ -222,6 +227,7 @@ def _estimate(
 
 
 def _cells(parts: Sequence[tuple[float, RatedAnswers]]) -> list[_Cell]:
+    """Return the parts with rows for their queries, numbered through all of them."""
     names = sorted({*chain.from_iterable(answers.queries for _, answers in parts)})
     rows = {name: row for row, name in enumerate(names)}
     cells = []
@@ -253,6 +259,7 @@ def _problem(cells: Sequence[_Cell], scale: Ends) -> str:
 
 
 def _value(cells: Sequence[_Cell], lam: float) -> float:
+    """Return the estimate: ratings, moved by lambda times what the judge sees elsewhere."""
     total = 0.0
     for cell in cells:
         rated = cell.answers.is_rated
@@ -410,7 +417,7 @@ def _judge_alone(cells: Sequence[_Cell], ends: Ends) -> Estimate:
     for cell in cells:
         answers = replace(cell.answers, rated=cell.answers.judged)
         all_rated.append(replace(cell, answers=answers))
-    n = len(np.unique([*chain.from_iterable(cell.places for cell in cells)]))
+    n = len(np.unique(np.concatenate([cell.places for cell in cells])))
     value = _value(all_rated, 0.0)
     if n < LEAST:
         return Estimate(value, None, n, f"too few queries (n={n}, fewer than {LEAST})")

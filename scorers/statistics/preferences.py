@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, combinations
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -22,8 +22,28 @@ Preferred = tuple[str, float, Mapping[str, float]]
 """Preferences from -2 to 2, positive for the system; the judge's is the mean of the orders
 it was asked in."""
 Voted = tuple[str, Vote, Mapping[str, Vote]]
-BothVotes = tuple[str, Vote, Vote]
-"""A query, and the votes of two on one pair of answers."""
+
+
+class BothVotes(NamedTuple):
+    """The votes of two on one pair of answers."""
+
+    query: str
+    one: Vote
+    other: Vote
+
+    @property
+    def are_decided(self) -> bool:
+        """Whether both took a side."""
+        return "undecided" not in (self.one, self.other)
+
+
+class Measured(NamedTuple):
+    """What is measured of one pair of answers to a query."""
+
+    query: str
+    value: float
+
+
 Measures = dict[str, Estimate]
 
 
@@ -35,7 +55,7 @@ def creation_agreement(pairs: Sequence[Preferred]) -> Measures:
     """
     gaps = []
     for query, own, human in pairs:
-        gaps.append((query, float(own - np.mean([*human.values()]))))
+        gaps.append(Measured(query, float(own - np.mean([*human.values()]))))
     return _distances(gaps)
 
 
@@ -47,10 +67,10 @@ def creation_people(
     `ratings` are (query, preference by annotator). What an annotator judged alone is left
     out, since it cannot agree with anything.
     """
-    gaps: dict[str, list[tuple[str, float]]] = {}
+    gaps: dict[str, list[Measured]] = {}
     for query, rated in ratings:
         for name, own, others in each_and_the_others(rated):
-            gaps.setdefault(name, []).append((query, own - others))
+            gaps.setdefault(name, []).append(Measured(query, own - others))
     return {name: _distances(own) for name, own in sorted(gaps.items())}
 
 
@@ -62,11 +82,14 @@ def each_and_the_others(rated: Mapping[str, float]) -> Iterator[tuple[str, float
             yield name, own, float(np.mean(others))
 
 
-def _distances(gaps: Sequence[tuple[str, float]]) -> Measures:
-    return {
-        "mae": _mean([(query, abs(gap)) for query, gap in gaps], (0.0, 4.0)),
-        "consistency": _mean([(query, 100.0 * (abs(gap) <= 1)) for query, gap in gaps]),
-    }
+def _distances(gaps: Sequence[Measured]) -> Measures:
+    """Return mean absolute error and Consistency of differences from -4 to 4."""
+    sizes = []
+    consistent = []
+    for query, gap in gaps:
+        sizes.append(Measured(query, abs(gap)))
+        consistent.append(Measured(query, 100.0 * (abs(gap) <= 1)))
+    return {"mae": _mean(sizes, (0.0, 4.0)), "consistency": _mean(consistent)}
 
 
 def majority(votes: Sequence[Vote]) -> Vote:
@@ -93,10 +116,11 @@ def mllm_agreement(pairs: Sequence[Voted]) -> dict[str, Measures]:
     with_each: dict[str, list[BothVotes]] = {}
     with_all: list[BothVotes] = []
     for query, own, human in pairs:
-        with_majority.append((query, own, majority([*human.values()])))
+        with_majority.append(BothVotes(query, own, majority([*human.values()])))
         for name, vote in human.items():
-            with_each.setdefault(name, []).append((query, own, vote))
-            with_all.append((query, own, vote))
+            both = BothVotes(query, own, vote)
+            with_each.setdefault(name, []).append(both)
+            with_all.append(both)
     measures = {"majority": _equal(with_majority)}
     for name in sorted(with_each):
         measures[f"annotator {name}"] = _equal(with_each[name])
@@ -111,24 +135,29 @@ def mllm_people(votes: Sequence[tuple[str, Mapping[str, Vote]]]) -> dict[str, Me
     """
     names = sorted(set(chain.from_iterable(by_name for _, by_name in votes)))
     measures = {}
-    for a, b in combinations(names, 2):
-        both = [(query, v[a], v[b]) for query, v in votes if a in v and b in v]
-        measures[f"{a} and {b}"] = _equal(both)
+    for one, other in combinations(names, 2):
+        of_both = []
+        for query, by_name in votes:
+            if one in by_name and other in by_name:
+                of_both.append(BothVotes(query, by_name[one], by_name[other]))
+        measures[f"{one} and {other}"] = _equal(of_both)
     return measures
 
 
 def _equal(votes: Sequence[BothVotes]) -> Measures:
-    decided = [both for both in votes if "undecided" not in both[1:]]
-    return {"decided": _share_of_equal(decided), "all": _share_of_equal(votes)}
+    """Return percentages of equal votes, of those on which both took a side and of all."""
+    decided = []
+    every = []
+    for both in votes:
+        equal = Measured(both.query, 100.0 * (both.one == both.other))
+        every.append(equal)
+        if both.are_decided:
+            decided.append(equal)
+    return {"decided": _mean(decided), "all": _mean(every)}
 
 
-def _share_of_equal(votes: Sequence[BothVotes]) -> Estimate:
-    return _mean([(query, 100.0 * (one == other)) for query, one, other in votes])
-
-
-def _mean(
-    values: Sequence[tuple[str, float]], ends: tuple[float, float] = PERCENT
-) -> Estimate:
+def _mean(values: Sequence[Measured], ends: tuple[float, float] = PERCENT) -> Estimate:
+    """Return the mean with its interval by query; its n is the number of pairs."""
     if not values:
         return Estimate(None, None, 0, "no pair of answers judged by both")
     queries, numbers = zip(*values, strict=True)

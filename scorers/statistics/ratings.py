@@ -19,6 +19,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from operator import attrgetter
 
 import numpy as np
@@ -64,7 +65,7 @@ class Battle:
             second=self.first,
             score=1.0 - self.score,
             order=-self.order,
-            style=tuple(-d for d in self.style),
+            style=tuple(-difference for difference in self.style),
         )
 
     @property
@@ -89,12 +90,15 @@ def online_elo(battles: Iterable[Battle], k: float) -> dict[str, float]:
     MLLM-Bench's scripts/cal_clo.py@403f82c9 does with its counts of votes.
     """
     ratings: dict[str, float] = {}
-    for b in battles:
-        first = ratings.setdefault(b.first, INITIAL)
-        second = ratings.setdefault(b.second, INITIAL)
-        step = k * b.weight
-        ratings[b.first] = first + step * (b.score - expected_score(first, second))
-        ratings[b.second] = second + step * (1 - b.score - expected_score(second, first))
+    for battle in battles:
+        first = ratings.setdefault(battle.first, INITIAL)
+        second = ratings.setdefault(battle.second, INITIAL)
+        step = k * battle.weight
+        of_first = battle.score
+        of_second = 1 - battle.score
+        # Both by the ratings before the battle.
+        ratings[battle.first] = first + step * (of_first - expected_score(first, second))
+        ratings[battle.second] = second + step * (of_second - expected_score(second, first))
     return ratings
 
 
@@ -130,48 +134,59 @@ def bradley_terry(
     point = model.fit(model.weight)
     # A draw weighs questions, so that both orders of a pair count alike.
     rounds = bootstrap_weights(model.questions, draws)
-    fits = [model.fit(model.weight * w[model.question]) for w in rounds]
+    fits = [model.fit(model.weight * weights[model.question]) for weights in rounds]
     samples = np.array(fits).reshape(draws, len(point))
-    columns = zip((*model.systems, *model.effects), point, samples.T, strict=True)
-    fitted = {name: (float(value), drawn) for name, value, drawn in columns}
 
-    def percent(gap: float) -> float:
-        return 100 * expected_score(gap, 0.0)
-
-    def estimate(name: str, scale: Callable[[float], float], unit: float) -> Estimate:
-        """Return the gap to the anchor and its interval on another, monotone scale."""
-        value, drawn = fitted[name]
-        gap = unit * value
-        gaps = unit * drawn
-        if not np.isfinite(gap):
+    def estimate(column: int, scale: Callable[[float], float]) -> Estimate:
+        """Return a coefficient and its interval on another, monotone scale."""
+        value = float(point[column])
+        if not np.isfinite(value):
             return Estimate(None, None, n, ALWAYS)
-        found = bootstrap_estimate(gap, gaps, n)
+        found = bootstrap_estimate(value, samples[:, column], n)
         ends = found.ci95 and (scale(found.ci95[0]), scale(found.ci95[1]))
-        return replace(found, value=scale(gap), ci95=ends)
+        return replace(found, value=scale(value), ci95=ends)
 
     systems = {anchor: Estimate(INITIAL, None, n, "the anchor of the scale")}
-    systems |= {s: estimate(s, lambda g: INITIAL + g, POINTS) for s in model.systems}
-    names = sorted(_names(battles) - systems.keys())
-    lost = Estimate(None, None, 0, f"no game leads from {anchor!r} to it")
-    unconnected = dict.fromkeys(names, lost)
-    missing = Estimate(None, None, n, "does not vary by itself in these games")
-    asked = [*([ORDER] if order else []), *style_names]
-    return Ratings(
-        systems=systems | unconnected,
-        win_rates={s: estimate(s, percent, POINTS) for s in model.systems} | unconnected,
-        effects={e: estimate(e, lambda g: g, 1.0) for e in model.effects}
-        | {e: missing for e in asked if e not in model.effects},
-    )
+    win_rates = {}
+    effects = {}
+    # The columns of a fit are the systems', then those of the effects.
+    for column, name in enumerate(model.systems):
+        systems[name] = estimate(column, _rating_of)
+        win_rates[name] = estimate(column, _win_rate_of)
+    for column, name in enumerate(model.effects, len(model.systems)):
+        effects[name] = estimate(column, float)
+    unconnected = Estimate(None, None, 0, f"no game leads from {anchor!r} to it")
+    for name in sorted(_names(battles) - systems.keys()):
+        systems[name] = unconnected
+        win_rates[name] = unconnected
+    dependent = Estimate(None, None, n, "does not vary by itself in these games")
+    asked = [ORDER, *style_names] if order else style_names
+    for name in asked:
+        effects.setdefault(name, dependent)
+    return Ratings(systems=systems, win_rates=win_rates, effects=effects)
+
+
+def _rating_of(strength: float) -> float:
+    """Return the rating of a strength above the anchor's, in natural-log units."""
+    return INITIAL + POINTS * strength
+
+
+def _win_rate_of(strength: float) -> float:
+    """Return the expected score against the anchor of such a strength, in percent."""
+    return 100 * expected_score(POINTS * strength, 0.0)
 
 
 def _names(battles: Iterable[Battle]) -> set[str]:
-    return {b.first for b in battles} | {b.second for b in battles}
+    names = set()
+    for battle in battles:
+        names |= {battle.first, battle.second}
+    return names
 
 
 def _sides(battles: Sequence[Battle], names: Sequence[str]) -> Indices:
     """Return (battles, 2) the positions of both sides in `names`."""
     place = {name: i for i, name in enumerate(names)}
-    sides = [(place[b.first], place[b.second]) for b in battles]
+    sides = [(place[battle.first], place[battle.second]) for battle in battles]
     return np.array(sides, dtype=np.int64).reshape(-1, 2)
 
 
@@ -207,23 +222,25 @@ class PairedModel:
         order: bool = True,
     ) -> None:
         # Sorted, so that sums do not depend on the order of the battles.
-        upright = sorted(
-            (b.upright for b in battles if b.first != b.second),
+        upright = [battle.upright for battle in battles if battle.first != battle.second]
+        upright.sort(
             key=attrgetter(
                 "question", "first", "second", "order", "score", "weight", "style"
             ),
         )
         names = sorted({anchor} | _names(upright))
         reached = _reachable(len(names), _sides(upright, names), names.index(anchor))
-        known = [name for name, there in zip(names, reached, strict=True) if there]
-        played = [b for b in upright if b.first in known]
-        self.systems = [name for name in known if name != anchor]
-        self.questions = sorted({b.question for b in played})
-        self.question = np.searchsorted(self.questions, [b.question for b in played])
+        connected = [*compress(names, reached)]
+        # Where one side is connected, the other is, too.
+        played = [battle for battle in upright if battle.first in connected]
+        self.systems = [name for name in connected if name != anchor]
+        questions = [battle.question for battle in played]
+        self.questions = sorted({*questions})
+        self.question = np.searchsorted(self.questions, questions)
         """(battles,) index into `questions`."""
         self.sides = _sides(played, [*self.systems, anchor])
-        self.score = np.array([b.score for b in played])
-        self.weight = np.array([b.weight for b in played])
+        self.score = np.array([battle.score for battle in played])
+        self.weight = np.array([battle.weight for battle in played])
         self.x, self.effects = self._columns(played, style_names, order)
         """(battles, columns), and the names of the columns after the systems'."""
         self.rows, row = np.unique(self.x, axis=0, return_inverse=True)
@@ -273,9 +290,11 @@ class PairedModel:
         strengths[rows, self.sides[:, 1]] = -1.0
         x = strengths[:, :systems]
         effects = list[str]()
-        columns = {ORDER: np.array([float(b.order) for b in battles])} if order else {}
+        columns: dict[str, Floats] = {}
+        if order:
+            columns[ORDER] = np.array([float(battle.order) for battle in battles])
         for i, name in enumerate(style_names):
-            column = np.array([b.style[i] for b in battles])
+            column = np.array([battle.style[i] for battle in battles])
             size = float(np.sqrt(np.mean(column**2))) if len(column) else 0.0
             columns[name] = column / size if size > 0 else column
         for name, column in columns.items():
@@ -286,6 +305,7 @@ class PairedModel:
         return x, effects
 
     def _sum(self, weight: Floats) -> tuple[Floats, Floats]:
+        """Return (rows,) weights of games won and lost; a tie is half of either."""
         n = len(self.rows)
         score = self.score
         wins = np.bincount(self.row, weight * score, n).astype(np.float64)

@@ -107,8 +107,11 @@ def _contrasts(y: Floats) -> tuple[Floats, Floats, Floats, Floats]:
     t2i = y.mean(axis=1, keepdims=True) - query
     cell = y - query - lvlm - t2i
     size = EQUAL * np.abs(y).max(axis=(1, 2), initial=0.0, keepdims=True)
-    kinds = (np.where(np.abs(e) <= size, 0.0, e) for e in (lvlm, t2i, cell))
-    return query, *kinds
+
+    def without_rounding(effects: Floats) -> Floats:
+        return np.where(np.abs(effects) <= size, 0.0, effects)
+
+    return query, without_rounding(lvlm), without_rounding(t2i), without_rounding(cell)
 
 
 def _mean(values: Floats, ends: Ends) -> Estimate:
@@ -130,12 +133,16 @@ def _shares(query: Floats, kinds: Sequence[Floats]) -> VarianceShares | None:
     n = len(query)
     if n < 2:
         return None
-    # On average over the effects of a kind: variance over the queries, and mean square of
-    # the true effects, which is that of those seen less what chance adds to it.
-    flat = [effects.reshape(n, -1) for effects in kinds]
-    chance = [float(effects.var(axis=0, ddof=1).mean()) for effects in flat]
-    seen = [float((effects.mean(axis=0) ** 2).mean()) for effects in flat]
-    parts = [square - spread / n for square, spread in zip(seen, chance, strict=True)]
+    parts = []
+    chance = []
+    for effects in kinds:
+        flat = effects.reshape(n, -1)
+        # On average over the effects of a kind: variance over the queries, and mean square
+        # of the true effects, which is that of those seen less what chance adds to it.
+        spread = float(flat.var(axis=0, ddof=1).mean())
+        seen = float((flat.mean(axis=0) ** 2).mean())
+        parts.append(seen - spread / n)
+        chance.append(spread)
     parts += [float(query[:, 0, 0].var(ddof=1)), sum(chance)]
     total = sum(parts)
     if not np.isfinite(total) or total <= 0:

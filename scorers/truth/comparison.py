@@ -49,10 +49,10 @@ class AttributeCounts:
 
     def as_json(self) -> dict[str, Any]:
         """Precision, recall, and per attribute how many are right, stated and true."""
-        names = [
-            n for n in (*ATTRIBUTES, BACKGROUND, FACT) if self.stated[n] + self.true[n]
-        ]
-        counts = {n: [self.right[n], self.stated[n], self.true[n]] for n in names}
+        counts = {}
+        for name in (*ATTRIBUTES, BACKGROUND, FACT):
+            if self.stated[name] or self.true[name]:
+                counts[name] = [self.right[name], self.stated[name], self.true[name]]
         return {"precision": self.precision, "recall": self.recall, "attributes": counts}
 
 
@@ -64,8 +64,11 @@ def scenes_compared(
     own: Sequence[Reading], true: Sequence[Reading]
 ) -> list[AttributeCounts]:
     """Compare scenes paired in order; attributes of those left over count as wrong."""
-    pairs = zip_longest(own, true, fillvalue=Reading())
-    return [scene_compared(o, t) for o, t in pairs]
+    counts = []
+    # Beside an empty reading all attributes of the other are wrong, or missed.
+    for own_scene, true_scene in zip_longest(own, true, fillvalue=Reading()):
+        counts.append(scene_compared(own_scene, true_scene))
+    return counts
 
 
 def scene_compared(own: Reading, true: Reading) -> AttributeCounts:
@@ -74,28 +77,36 @@ def scene_compared(own: Reading, true: Reading) -> AttributeCounts:
     What truth does not state cannot be wrong; what only truth states is missed. Items are
     paired by place, and those left over by the most attributes in common.
     """
-    there = bool(true.items) or true.background is not None
-    items = (
-        _compare(_attributes(o), _attributes(t), t is not None)
-        for o, t in _pair(own.items, true.items)
+    counts = _compare(
+        {BACKGROUND: own.background},
+        {BACKGROUND: true.background},
+        is_in_truth=bool(true.items) or true.background is not None,
     )
-    sides = ({BACKGROUND: own.background}, {BACKGROUND: true.background})
-    return sum(items, _compare(*sides, there))
+    for own_item, true_item in _pair(own.items, true.items):
+        counts += _compare(
+            _attributes(own_item),
+            _attributes(true_item),
+            is_in_truth=true_item is not None,
+        )
+    return counts
 
 
 _Values = Mapping[str, str | None]
+"""By attribute; None where it is not stated."""
 
 
-def _compare(own: _Values, true: _Values, there: bool) -> AttributeCounts:
-    """`there` tells whether truth holds the thing at all."""
-    known = Counter(name for name, value in true.items() if value is not None)
-    stated = Counter(
-        name
-        for name, value in own.items()
-        if value is not None and (name in known or not there)
-    )
-    right = Counter(name for name in known if own.get(name) == true[name])
-    return AttributeCounts(right, stated, known)
+def _compare(own: _Values, true: _Values, *, is_in_truth: bool) -> AttributeCounts:
+    """Compare the attributes of one thing, which truth may not hold at all."""
+    counts = AttributeCounts()
+    for name, value in true.items():
+        if value is not None:
+            counts.true[name] += 1
+            counts.right[name] += own.get(name) == value
+    for name, value in own.items():
+        # What truth leaves open of a thing that it holds cannot be wrong.
+        if value is not None and (name in counts.true or not is_in_truth):
+            counts.stated[name] += 1
+    return counts
 
 
 def _attributes(item: ItemReading | None) -> dict[str, str | None]:
@@ -109,17 +120,23 @@ def _pair(
     lone = list(own)
     missing = list(true)
     while lone and missing:
-        best = max(product(lone, missing), key=lambda pair: _alike(*pair))
-        lone.remove(best[0])
-        missing.remove(best[1])
-        yield best
-    yield from ((o, None) for o in lone)
-    yield from ((None, t) for t in missing)
+        own_item, true_item = max(product(lone, missing), key=lambda pair: _alike(*pair))
+        lone.remove(own_item)
+        missing.remove(true_item)
+        yield own_item, true_item
+    for item in lone:
+        yield item, None
+    for item in missing:
+        yield None, item
 
 
 def _alike(own: ItemReading, true: ItemReading) -> tuple[bool, int]:
-    same = [_attributes(own)[n] == v for n, v in _attributes(true).items() if v is not None]
-    return own.place is not None and own.place == true.place, sum(same)
+    """Return whether the place is the same, which goes first, and how many attributes."""
+    stated = _attributes(own)
+    same = 0
+    for name, value in _attributes(true).items():
+        same += value is not None and stated[name] == value
+    return own.place is not None and own.place == true.place, same
 
 
 def texts_compared(own: TextReading, true: TextReading) -> list[AttributeCounts]:
@@ -129,21 +146,27 @@ def texts_compared(own: TextReading, true: TextReading) -> list[AttributeCounts]
     """
     if not true.facts:
         return scenes_compared(own.scenes, true.scenes)
-    asked: Sequence[Fact] = [f for f in true.facts if isinstance(f, YesOrNo)] or true.facts
-    # The places of lone items are facts too: `There is a red circle at the top left`.
-    lone = (scene.items[0] for scene in own.scenes if len(scene.items) == 1)
-    places = (Location(i.place, f"{i.colour} {i.shape}") for i in lone if i.place)
-    answers = [f for f in (*own.facts, *places) if isinstance(f, type(asked[0]))]
-
-    def is_answered(fact: Fact) -> bool:
-        return any(_agree(answer, fact) for answer in answers)
-
-    counts = AttributeCounts(
-        right=Counter({FACT: sum(map(is_answered, asked))}),
-        stated=Counter({FACT: len(answers)}),
-        true=Counter({FACT: len(asked)}),
-    )
+    yes_or_no = [fact for fact in true.facts if isinstance(fact, YesOrNo)]
+    asked: Sequence[Fact] = yes_or_no or true.facts
+    answers = [fact for fact in _all_facts(own) if isinstance(fact, type(asked[0]))]
+    counts = AttributeCounts()
+    counts.stated[FACT] = len(answers)
+    counts.true[FACT] = len(asked)
+    for fact in asked:
+        counts.right[FACT] += any(_agree(answer, fact) for answer in answers)
     return [counts]
+
+
+def _all_facts(reading: TextReading) -> Iterator[Fact]:
+    """Yield what a text states, also the places of lone items in its scenes.
+
+    `There is a red circle at the top left` answers where the red circle is.
+    """
+    yield from reading.facts
+    for scene in reading.scenes:
+        item = scene.items[0] if len(scene.items) == 1 else None
+        if item is not None and item.place:
+            yield Location(item.place, f"{item.colour} {item.shape}")
 
 
 def _agree(own: Fact, true: Fact) -> bool:

@@ -114,6 +114,7 @@ def _distances(lab: Pixels, palette: Mapping[str, Rgb]) -> Pixels:
 
 
 def _plain_colour(lab: Pixels) -> Pixels | None:
+    """Return the colour (3,) of the border; None where that is not mostly of one colour."""
     inner = np.zeros(lab.shape[:2], dtype=bool)
     inner[_BORDER:-_BORDER, _BORDER:-_BORDER] = True
     border = lab[~inner]
@@ -172,6 +173,10 @@ def _cut(far: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def _middle(core: NDArray[np.bool_], above: Pixels) -> NDArray[np.bool_]:
+    """Return the quarter of a core that differs most from the background.
+
+    `above` is that difference (side, side, 3). Soft edges are mixtures of both.
+    """
     direction = np.median(above[core], axis=0)
     strength = above @ direction
     return core & (strength >= np.quantile(strength[core], 0.75))
@@ -191,15 +196,20 @@ def _item(blob: _Blob) -> ItemReading:
 def _size(gyration: float, shape: str | None) -> str | None:
     """By the figure; of an unclear one what all figures would say."""
     shapes = [*_GYRATION] if shape is None else [shape]
-    sizes = {_size_of(gyration / _GYRATION[s]) for s in shapes}
+    sizes = {_size_of(gyration / _GYRATION[name]) for name in shapes}
     return sizes.pop() if len(sizes) == 1 else None
 
 
 def _size_of(radius: float) -> str | None:
-    return next((n for n, (low, high) in _SIZES.items() if low <= radius <= high), None)
+    """Return the size of an item by the circle around it; None between two sizes."""
+    for name, (low, high) in _SIZES.items():
+        if low <= radius <= high:
+            return name
+    return None
 
 
 def _centre(coverage: Pixels) -> tuple[float, float]:
+    """Return the centre of mass, in pixels from the left and from the top."""
     along = np.arange(SIDE) + 0.5
     area = coverage.sum()
     return float(coverage.sum(0) @ along / area), float(coverage.sum(1) @ along / area)
@@ -237,11 +247,12 @@ def _moments(coverage: Pixels) -> Pixels:
 
 
 def _shape(moments: Pixels) -> str | None:
-    distances = {
-        name: float(np.linalg.norm(_WEIGHTS * (moments - ideal)))
-        for name, ideal in _FIGURES.items()
-    }
-    (first, name), (second, _) = sorted((d, n) for n, d in distances.items())[:2]
+    """Return the nearest figure; None where it is far, or another one nearly as near."""
+    distances = []
+    for name, ideal in _FIGURES.items():
+        distance = float(np.linalg.norm(_WEIGHTS * (moments - ideal)))
+        distances.append((distance, name))
+    (first, name), (second, _) = sorted(distances)[:2]
     if first > _FIGURE_WITHIN or first > _FIGURE_MARGIN * second:
         return None
     return name

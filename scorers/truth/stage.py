@@ -58,19 +58,22 @@ class TruthReader:
             return Failure(f"an image of the document or of its ground truth: {error}")
         if not candidate.document.segments:
             return Unscored("the document is empty")
-        parts: dict[str, Any] = {n: _part(c, own, true) for n, c in _COMPARISONS.items()}
+        parts: dict[str, Any] = {}
+        for name, compare in _COMPARISONS.items():
+            parts[name] = _part(compare, own, true)
         parts[SHOWN] = [_show(image) for image in own.images]
         return Result(Score(own.share, parts), {"images": len(own.images)})
 
 
 def _part(compare: _Compare, own: _Readings, true: _Readings | None) -> dict[str, Any]:
+    """Return what one scorer says, or why it has no value."""
     try:
         counts = compare(own, true)
     except _NoValue as reason:
         return reason.part
     whole = sum(counts, AttributeCounts())
     each = [100 * count.f1 for count in counts]
-    return {"value": 100 * whole.f1} | whole.as_json() | {"each": each}
+    return {"value": 100 * whole.f1, **whole.as_json(), "each": each}
 
 
 def _show(image: Reading | Illegible) -> str:
@@ -78,6 +81,8 @@ def _show(image: Reading | Illegible) -> str:
 
 
 class _Readings:
+    """A document as it is read: its text as one, and every image."""
+
     def __init__(self, document: Document) -> None:
         self.document = document
         self.text = read_text(document.text)
@@ -87,9 +92,13 @@ class _Readings:
     @property
     def share(self) -> float:
         """How much of the text (all as one) and the images could be read, 0 to 1."""
-        texts = [self.text] if self.has_text else []
-        read = [not isinstance(r, Illegible) for r in (*texts, *self.images)]
-        return sum(read) / len(read) if read else 0.0
+        readings: list[object] = [*self.images]
+        if self.has_text:
+            readings.append(self.text)
+        if not readings:
+            return 0.0
+        unread = sum(isinstance(reading, Illegible) for reading in readings)
+        return (len(readings) - unread) / len(readings)
 
     def readable_text(self) -> TextReading:
         """Return the text; _NoValue where it is unreadable."""
@@ -99,7 +108,7 @@ class _Readings:
 
     def readable_images(self) -> list[Reading]:
         """Return all images; _NoValue where one is unreadable."""
-        return [_readable(k, p) for k, p in enumerate(self.images, start=1)]
+        return [_readable(number, image) for number, image in enumerate(self.images, 1)]
 
 
 def _readable(number: int, image: Reading | Illegible) -> Reading:
@@ -109,10 +118,13 @@ def _readable(number: int, image: Reading | Illegible) -> Reading:
 
 
 def _of_world(true: _Readings | None) -> _Readings:
+    """Return the truth; _NoValue where there is none of the miniature world."""
     if true is None:
         raise _NoValue(NOT_APPLICABLE, NO_TRUTH)
-    unread = [image.reason for image in true.images if isinstance(image, Illegible)]
-    if why := next(iter(unread), "") or reason_without_truth(true.text):
+    for image in true.images:
+        if isinstance(image, Illegible):
+            raise _NoValue(NOT_APPLICABLE, f"{OTHER_WORLD}: {image.reason}")
+    if why := reason_without_truth(true.text):
         raise _NoValue(NOT_APPLICABLE, f"{OTHER_WORLD}: {why}")
     return true
 
@@ -137,13 +149,15 @@ def _match(own: _Readings, true: _Readings | None) -> list[AttributeCounts]:
     if not own.images:
         raise _NoValue(UNSCORED, NO_IMAGE)
     pairs = zip(pairs_of(own.document), own.images, strict=True)
-    return [
-        scene_compared(_readable(k, image), _describe(k, pair.text))
-        for k, (pair, image) in enumerate(pairs, start=1)
-    ]
+    counts = []
+    for number, (pair, image) in enumerate(pairs, start=1):
+        shown = _readable(number, image)
+        counts.append(scene_compared(shown, _describe(number, pair.text)))
+    return counts
 
 
 def _describe(number: int, text: str) -> Reading:
+    """Return the last scene of the text beside an image; _NoValue where it has none."""
     said = read_text(text)
     if isinstance(said, Illegible):
         raise _NoValue(UNSCORED, f"unreadable text beside image {number}: {said.reason}")

@@ -131,24 +131,35 @@ def read_text(text: str) -> TextReading | Illegible:
     scenes: list[Reading] = []
     facts: list[Fact] = []
     for words in sentences(text):
+        # Patterns have a space after every word, also after the last one.
         said = " ".join((*words, ""))
-        rules = ((name, rule.fullmatch(said)) for name, rule in _SENTENCE)
-        name, match = next(((n, m) for n, m in rules if m), ("", None))
+        name, match = _match_rule(said)
         if match is None:
             if not _WORLD.isdisjoint(words):
                 return Illegible(f"the sentence {said.strip()!r} is not in the grammar")
         elif name == "background":
-            scenes[-1:] = [replace(s, background=match["background"]) for s in scenes[-1:]]
+            # Of the scene before it, where there is one.
+            if scenes:
+                scenes[-1] = replace(scenes[-1], background=match["background"])
         elif name == "scene":
             background = match["before"] or match["joined"] or match["after"]
-            items = (_item(item[0]) for item in _EACH_ITEM.finditer(said))
+            items = [_item(item[0]) for item in _EACH_ITEM.finditer(said)]
             scenes.append(Reading.of(background, items))
         else:
             facts += _facts(name, said, match)
     return TextReading(tuple(scenes), tuple(facts))
 
 
+def _match_rule(said: str) -> tuple[str, re.Match[str] | None]:
+    """Return the first rule that covers a sentence, and its match; None for none."""
+    for name, rule in _SENTENCE:
+        if match := rule.fullmatch(said):
+            return name, match
+    return "", None
+
+
 def _item(said: str) -> ItemReading:
+    """Return the item that a phrase describes, None for what it leaves open."""
     return ItemReading(
         place=_first_in(said, PLACES),
         size=_first_in(said, SIZES),
@@ -158,10 +169,14 @@ def _item(said: str) -> ItemReading:
 
 
 def _first_in(said: str, phrases: Iterable[str]) -> str | None:
-    return next((phrase for phrase in phrases if f"{phrase} " in said), None)
+    for phrase in phrases:
+        if f"{phrase} " in said:
+            return phrase
+    return None
 
 
 def _facts(rule: str, said: str, match: re.Match[str]) -> list[Fact]:
+    """Return the facts of a sentence; none of a story or an instruction."""
     if rule == "counts":
         facts: list[Fact] = []
         for count in _EACH_COUNT.finditer(said):

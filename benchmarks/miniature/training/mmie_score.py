@@ -25,7 +25,7 @@ import random
 import re
 from collections.abc import Sequence
 from dataclasses import astuple, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -95,34 +95,40 @@ def verdicts(answer: Damaged) -> list[int]:
     """0 or 1 for each of the six criteria."""
     if answer.query.category == "MSR":
         asked, partly, right = _reasoning(answer)
-        return [int(v) for v in (asked, right, right, partly, right, right)]
+        return [*map(int, (asked, right, right, partly, right, right))]
     told, seen = contents(answer)
     texts = counts(answer, told)
     images = counts(answer, seen)
-    written = [p.told.text for p in answer.parts if p.told]
+    written = [part.told.text for part in answer.parts if part.told]
     whole = (texts + images).f1
     met = (
         texts.f1 >= ENOUGH and len(set(written)) == len(written),
         images.f1 >= ENOUGH and None not in seen,
-        all(t is not None and t == s for t, s in zip(told, seen, strict=True)),
+        None not in told and told == seen,
         whole >= MOST,
         whole >= NEARLY_ALL,
         whole == 1,
     )
-    return [int(v) for v in met]
+    return [*map(int, met)]
 
 
 def contents(answer: Damaged) -> tuple[Scenes, Scenes]:
     """Return what text and image of each part tell; None where they tell nothing."""
-    shown = [p.shown if p.shown and not p.shown.spoiled else None for p in answer.parts]
-    told = [p.told.scene if p.told else None for p in answer.parts]
-    return told, [s.scene if s else None for s in shown]
+    told: Scenes = []
+    seen: Scenes = []
+    for part in answer.parts:
+        told.append(part.told.scene if part.told else None)
+        is_clear = part.shown is not None and not part.shown.spoiled
+        seen.append(part.shown.scene if part.shown and is_clear else None)
+    return told, seen
 
 
 def counts(answer: Damaged, scenes: Scenes) -> AttributeCounts:
     """Count the attributes of `scenes` that are as the query expects them."""
-    pairs = zip(map(_reading, scenes), map(_reading, answer.expected), strict=True)
-    return sum((scene_compared(*pair) for pair in pairs), AttributeCounts())
+    total = AttributeCounts()
+    for scene, expected in zip(scenes, answer.expected, strict=True):
+        total += scene_compared(_reading(scene), _reading(expected))
+    return total
 
 
 def _reading(scene: Scene | None) -> Reading:
@@ -141,8 +147,10 @@ TOPICS = (
 
 def topic(answer: str) -> tuple[str, ...]:
     """Return what a reasoning answer speaks of, not what it says; empty without one."""
-    found = (pattern.fullmatch(answer) for pattern in TOPICS)
-    return next((match.groups() for match in found if match), ())
+    for pattern in TOPICS:
+        if match := pattern.fullmatch(answer):
+            return match.groups()
+    return ()
 
 
 def _reasoning(answer: Damaged) -> tuple[bool, bool, bool]:
@@ -151,7 +159,7 @@ def _reasoning(answer: Damaged) -> tuple[bool, bool, bool]:
     text = answer.text
     words = text.split(" ")
     others = right.split(" ")
-    wrong = sum(a != b for a, b in zip(words, others, strict=False))
+    wrong = sum(word != other for word, other in zip(words, others, strict=False))
     counting = topic(right)[:1] == ("",)
     partly = not counting and len(words) == len(others) and wrong == 1
     return topic(text) == topic(right), partly or text == right, text == right
@@ -210,7 +218,8 @@ def slots(scene: Scene, goal: Scene | None = None) -> str:
 def _mark(item: SceneItem | None, goal: SceneItem | None) -> str:
     if item is None or goal is None:
         return "" if item == goal else " (wrong)"
-    wrong = sum(a != b for a, b in zip(astuple(item), astuple(goal), strict=True))
+    fields = zip(astuple(item), astuple(goal), strict=True)
+    wrong = sum(own != expected for own, expected in fields)
     return f" ({wrong} wrong)" if wrong else ""
 
 
@@ -237,16 +246,29 @@ def new_model(tokenizer: phi.PhiTokenizer) -> Any:
 def to_published(model: nn.Module) -> dict[str, Tensor]:
     """The model's tensors under their published names, attention's projections joined."""
     state = model.state_dict()
-    ours = {name: state[place.name] for name, place in layout_of(state).items()}
-    joint = {name[:-3] for name in ours if re.search(r"\[[qkv]\]$", name)}
-    tensors = {n: t for n, t in ours.items() if not n.endswith("]")}
-    for name in joint:
-        tensors[name] = torch.cat([ours[f"{name}[{part}]"] for part in "qkv"])
+    tensors: dict[str, Tensor] = {}
+    projections: dict[str, dict[str, Tensor]] = {}
+    for name, place in layout_of(state).items():
+        tensor = state[place.name]
+        # `qkv.weight[q]` is the part of a published tensor that is a tensor of ours.
+        if part := re.search(r"\[([qkv])\]$", name):
+            projections.setdefault(name[: part.start()], {})[part[1]] = tensor
+        else:
+            tensors[name] = tensor
+    for name, parts in projections.items():
+        tensors[name] = torch.cat([parts[letter] for letter in "qkv"])
     return tensors
 
 
-Row = tuple[list[int], int, Content]
-"""Ids of a request and the reply to it, how many are the request's, and its content."""
+class Row(NamedTuple):
+    """A request and the reply to be learnt."""
+
+    ids: list[int]
+    """Of the request, then of the reply."""
+    asked: int
+    """How many are the request's."""
+    content: Content
+    """Of the request: its images are read from here."""
 
 
 def row_of(tokenizer: phi.PhiTokenizer, content: Content, answer: str) -> Row:
@@ -259,13 +281,13 @@ def row_of(tokenizer: phi.PhiTokenizer, content: Content, answer: str) -> Row:
     for id in ids:
         prompt += [id] * (TILE_TOKENS if id == image else 1)
     learned = [*tokenizer.chunk(answer), tokenizer.id(phi.END)]
-    return [*prompt, *learned], len(prompt), content
+    return Row([*prompt, *learned], len(prompt), content)
 
 
 def judgement(tokenizer: phi.PhiTokenizer, rng: random.Random, answer: Damaged) -> Row:
     """Return the judgement of an answer; the judge is told the texts of the right one."""
-    texts = tuple(p for p in answer.query.answer if isinstance(p, str))
-    asked = replace(answer.query, answer=texts)
+    texts = [part for part in answer.query.answer if isinstance(part, str)]
+    asked = replace(answer.query, answer=tuple(texts))
     sample = sample_of(asked, lambda image: wear(rng, decode(image)))
     put = Corrected(OWN).ask(sample, answers.document_of(rng, answer))
     if not isinstance(put, RubricQuestion):
@@ -297,19 +319,23 @@ def groups_of(tokenizer: phi.PhiTokenizer, step: int) -> list[list[Row]]:
 
 def group_loss(model: Any, rows: Sequence[Row], end: int) -> Tensor:
     """Mean cross entropy of the replies' tokens."""
-    ids = torch.full((len(rows), max(len(ids) for ids, *_ in rows)), end)
-    asked = torch.zeros(ids.shape, dtype=torch.bool)
-    for k, (row, prompt, _) in enumerate(rows):
-        ids[k, : len(row)] = torch.tensor(row)
-        asked[k, prompt - 1 : len(row) - 1] = True
-    images: list[Image] = []
-    for *_, content in rows:
-        images += [segment for segment in content if isinstance(segment, Image)]
-    tiles = torch.from_numpy(np.stack([np.asarray(decode(image)) for image in images]))
+    longest = max(len(row.ids) for row in rows)
+    ids = torch.full((len(rows), longest), end)
+    # Where the next token is one of the reply.
+    learned = torch.zeros(ids.shape, dtype=torch.bool)
+    images = []
+    for k, row in enumerate(rows):
+        length = len(row.ids)
+        ids[k, :length] = torch.tensor(row.ids)
+        learned[k, row.asked - 1 : length - 1] = True
+        for segment in row.content:
+            if isinstance(segment, Image):
+                images.append(np.asarray(decode(segment)))
+    tiles = torch.from_numpy(np.stack(images))
     with torch.autocast("cpu", torch.bfloat16):
         # Padding is on the right, where causal attention does not look.
         output = model(input_ids=ids, pixel_values=normalise(tiles), use_cache=False)
-    return F.cross_entropy(output.logits[asked].float(), ids.roll(-1, 1)[asked])
+    return F.cross_entropy(output.logits[learned].float(), ids.roll(-1, 1)[learned])
 
 
 def main(out: Out, steps: int = PLAN.steps) -> None:

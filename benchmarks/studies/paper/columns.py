@@ -13,7 +13,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
 
 import numpy as np
 
@@ -170,11 +169,12 @@ def content_of(runs: Sequence[AnyPath], choice: PaperChoice) -> PaperContent:
             "--scorer NAME` adds one"
         )
     shown: dict[str, None] = {}
+    with_value = set()
     for column in columns:
-        shown |= dict.fromkeys(column.cells)
-    if choice.systems:
-        shown = {name: None for name in shown if name in choice.systems}
-    with_value = {column.scorer.name for column in columns}
+        with_value.add(column.scorer.name)
+        for system in column.cells:
+            if not choice.systems or system in choice.systems:
+                shown[system] = None
     return PaperContent(
         runs=runs,
         boards=boards,
@@ -220,7 +220,9 @@ def _columns_of_answers(
     runs: Sequence[AnyPath], boards: Sequence[Board], choice: PaperChoice
 ) -> list[PaperColumn]:
     """Return a column for each scorer of single answers on each task set."""
-    scorers = chain.from_iterable(board.scorers for board in boards)
+    scorers: list[Scorer] = []
+    for board in boards:
+        scorers += board.scorers
     if all(scorer.of_sets for scorer in scorers):
         return []  # An overview of nothing is an error.
     overview = overview_of(runs)
@@ -239,10 +241,12 @@ def _column_of(name: str, benchmark: Benchmark, choice: PaperChoice) -> PaperCol
             shown[system] = values
     stacked = np.stack([*shown.values()], axis=1) if shown else np.empty((0, 0))
     compared = compare_systems(scorer, [*shown], stacked, choice.correction)
-    means = {n: estimate_of(benchmark.cells[n]) for n in shown}
+    of_board = benchmark.cells
+    means = {system: estimate_of(of_board[system]) for system in shown}
     cells = _cells(scorer, means, compared, _spreads(benchmark))
     for system, cell in cells.items():
-        if (drawn := benchmark.cells[system].get("ci95_judge_drawn")) is not None:
+        drawn = of_board[system].get("ci95_judge_drawn")
+        if drawn is not None:
             cells[system] = replace(cell, drawn=(drawn[0], drawn[1]))
     return PaperColumn(
         name=name,

@@ -94,7 +94,11 @@ def figures_of(
     for column in content.columns:
         if column.categories:
             yield category_figure(content, column)
-    shared = [c for c in content.columns if len(_models_in(content, c)) > 1]
+    # Of two systems at least: a single point shows nothing of two scorers.
+    shared = []
+    for column in content.columns:
+        if len(_models_in(content, column)) > 1:
+            shared.append(column)
     if len(shared) > 1:
         yield scorer_figure(content, shared)
     if costs is not None:
@@ -104,8 +108,11 @@ def figures_of(
     if pair is None and len(content.models) > 1:
         pair = content.models[0], content.models[1]
     if pair is not None:
-        columns = [c for c in content.columns if {*pair} <= c.values.keys()]
-        if any(_gaps(c, pair).size for c in columns):
+        columns = []
+        for column in content.columns:
+            if {*pair} <= column.values.keys() and _gaps(column, pair).size:
+                columns.append(column)
+        if columns:
             yield difference_figure(columns, pair)
 
 
@@ -201,7 +208,8 @@ def forest_figure(content: PaperContent) -> PaperFigure:
 
 def category_figure(content: PaperContent, column: PaperColumn) -> PaperFigure:
     """Return the means of one scorer as bars, by category."""
-    systems = [n for n in content.systems if n in column.known]
+    known = column.known
+    systems = [name for name in content.systems if name in known]
     categories = [*column.categories]
     width = 0.8 / len(systems)
 
@@ -211,9 +219,14 @@ def category_figure(content: PaperContent, column: PaperColumn) -> PaperFigure:
         axes.set_ylabel(_label(column))
         axes.set_xticks(range(len(categories)), [short(name, 16) for name in categories])
         for i, system in enumerate(systems):
-            own = [column.categories[c].get(system, Estimate(None)) for c in categories]
+            own = []
+            heights = []
+            for means in column.categories.values():
+                estimate = means.get(system, Estimate(None))
+                own.append(estimate)
+                heights.append(np.nan if estimate.value is None else estimate.value)
+            # The bars of a category stand side by side, around its mark.
             places = np.arange(len(categories)) + (i - (len(systems) - 1) / 2) * width
-            heights = [e.value if e.value is not None else np.nan for e in own]
             axes.bar(
                 places,
                 heights,
@@ -282,14 +295,18 @@ def cost_figure(content: PaperContent, costs: AnswerCosts) -> PaperFigure:
             axes.grid(True)
             axes.set_xlabel(costs.label)
             axes.set_ylabel(short(_label(column), 30))
+            known = column.known
             edge = frontier_of(costs, column)
-            x = [costs.means[name].value or 0.0 for name in edge]
-            y = [column.known[name].estimate.value or 0.0 for name in edge]
+            x = []
+            y = []
+            for name in edge:
+                x.append(costs.means[name].value or 0.0)
+                y.append(known[name].estimate.value or 0.0)
             axes.step(x, y, where="post", color="0.4", linestyle="--", linewidth=0.8)
             for system in content.models:
-                if system in costs.means and system in column.known:
+                if system in costs.means and system in known:
                     cost = costs.means[system]
-                    score = column.known[system].estimate
+                    score = known[system].estimate
                     look = looks[system]
                     _draw_point(axes, look, cost, score, filled=system in edge)
         _add_legend(figure, {name: looks[name] for name in content.models})
@@ -365,7 +382,7 @@ def _gaps(column: PaperColumn, pair: tuple[str, str]) -> Floats:
 
 def difference_figure(columns: Sequence[PaperColumn], pair: tuple[str, str]) -> PaperFigure:
     """Return histograms of the differences of two systems, a panel for each scorer."""
-    shown = [column for column in columns if _gaps(column, pair).size][:_MOST_PANELS]
+    shown = columns[:_MOST_PANELS]
     across = min(len(shown), 3)
     rows = -(-len(shown) // across)
 

@@ -39,6 +39,7 @@ from plait.generators.files import write_whole
 from plait.generators.images import decode
 from plait.generators.names import unknown
 from plait.scorers.base import Scorer
+from plait.scorers.statistics.estimate import Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -133,16 +134,19 @@ def grid_of(board: Board, choice: SheetChoice) -> ImageGrid:
     }
     fixed = {axis: names[0] for axis, names in chosen.items()}
     cells = _cells(board, scorer, chosen, fixed, choice)
-    about = []
-    for axis in fixed:
-        if axis not in (choice.rows, choice.columns) and len(chosen[axis]) > 1:
-            about.append(_heading(axis, fixed[axis], cells.texts))
-    below = [f"below each its score by {scorer.name}"] if scorer else []
+    headings: dict[Axis, list[str]] = {}
+    about = [_about_choice(choice)]
+    for axis, names in chosen.items():
+        headings[axis] = [_heading(axis, name, cells.texts) for name in names]
+        if axis not in (choice.rows, choice.columns) and len(names) > 1:
+            about.append(headings[axis][0])
+    if scorer is not None:
+        about.append(f"below each its score by {scorer.name}")
     return ImageGrid(
-        rows=[_heading(choice.rows, n, cells.texts) for n in chosen[choice.rows]],
-        columns=[_heading(choice.columns, n, cells.texts) for n in chosen[choice.columns]],
+        rows=headings[choice.rows],
+        columns=headings[choice.columns],
         cells=cells.grid,
-        caption="; ".join([_about_choice(choice), *about, *below]),
+        caption="; ".join(about),
     )
 
 
@@ -196,25 +200,36 @@ def _queries_of(
     if not candidates:
         raise UsageError(f"no answer of {', '.join(systems)} holds an image")
     if choice.random:
+        # Sorted, so that a seed draws the same whatever the order of the data.
         drawn = random.Random(choice.seed).sample(
             sorted(candidates), min(choice.random, len(candidates))
         )
         return [key for key in candidates if key in drawn]
-    names = [system.name for system in board.systems]
-    values = np.zeros((len(board.keys), len(systems)))
-    if scorer is not None:
-        places = [names.index(name) for name in systems]
-        values = board.values[scorer.name][:, places]
-    own = dict(zip(board.keys, values, strict=True))
+    scores = _scores_by_query(board, systems, scorer)
     if not (choice.best or choice.worst):
-        order = {key: np.nan_to_num(own[key]) for key in candidates}
+        order = {key: np.nan_to_num(scores[key]) for key in candidates}
         return [*furthest_apart(board, order, QUERIES)]
     if scorer is None:
         raise UsageError("the best and the worst need a scorer: `plait score RUN` adds one")
-    scored = [key for key in candidates if not np.isnan(own[key]).all()]
+    means = {}
+    for key in candidates:
+        if not np.isnan(scores[key]).all():
+            means[key] = float(np.nanmean(scores[key]))
+    # The worst come first, or the best, whichever are asked for.
     upward = (scorer.direction == "higher") == bool(choice.worst)
-    scored.sort(key=lambda key: float(np.nanmean(own[key])), reverse=not upward)
-    return scored[: choice.best or choice.worst]
+    ranked = sorted(means, key=means.__getitem__, reverse=not upward)
+    return ranked[: choice.best or choice.worst]
+
+
+def _scores_by_query(
+    board: Board, systems: Sequence[str], scorer: Scorer | None
+) -> dict[str, Floats]:
+    """Return (systems,) scores of each query; zeros where nothing has scored them."""
+    if scorer is None:
+        return {key: np.zeros(len(systems)) for key in board.keys}
+    names = [system.name for system in board.systems]
+    columns = [names.index(name) for name in systems]
+    return dict(zip(board.keys, board.values[scorer.name][:, columns], strict=True))
 
 
 class _Cells(NamedTuple):
@@ -230,6 +245,7 @@ def _cells(
     fixed: Mapping[Axis, str],
     choice: SheetChoice,
 ) -> _Cells:
+    """Return a cell for each name of rows and columns; `fixed` tells the third axis."""
     answers: dict[_Place, GridCell] = {}
     texts: dict[str, str] = {}
     for made in board.reading({*chosen["query"]}):
@@ -241,8 +257,9 @@ def _cells(
         missing = "no image" if outcome == "done" else outcome.replace("_", " ")
         answers[place] = GridCell(images, "" if images else missing)
         if isinstance(made.query, Query):
-            parts = [p.text for p in made.query.question if isinstance(p, Text)]
-            texts[place.query] = textwrap.shorten(" ".join(parts), _WORDS, placeholder=" …")
+            question = made.query.question
+            text = " ".join(part.text for part in question if isinstance(part, Text))
+            texts[place.query] = textwrap.shorten(text, _WORDS, placeholder=" …")
     scores = _scores(board, scorer)
     grid = []
     for row in chosen[choice.rows]:
@@ -277,8 +294,9 @@ def write_sheet(grid: ImageGrid, folder: AnyPath, read: Read) -> list[str]:
     strips = _strips(grid, read)
     files = []
     for form, data in _draw(grid, strips).items():
-        files.append(f"sheet.{form}")
-        write_whole(folder / files[-1], data)
+        name = f"sheet.{form}"
+        write_whole(folder / name, data)
+        files.append(name)
     names = {}
     for (row, column), strip in strips.items():
         name = f"sheet/{row + 1}-{column + 1}.png"
@@ -304,6 +322,7 @@ def _strips(grid: ImageGrid, read: Read) -> dict[tuple[int, int], Pillow.Image]:
 
 
 def _side_by_side(images: Iterable[Pillow.Image]) -> Pillow.Image:
+    """Return images of at most `_SIDE` in a row, on white, along their upper ends."""
     tiles = []
     for image in images:
         tile = image.copy()
@@ -323,10 +342,11 @@ def _draw(grid: ImageGrid, strips: Strips) -> dict[str, bytes]:
     import matplotlib
     from matplotlib.figure import Figure
 
-    cells = chain.from_iterable(grid.cells)
-    most = max((len(cell.images) for cell in cells), default=1)
     # A column of answers without any image is as wide as one image, for their text.
-    across = _HEAD + len(grid.columns) * _TILE * max(1, most)
+    tiles = 1
+    for cell in chain.from_iterable(grid.cells):
+        tiles = max(tiles, len(cell.images))
+    across = _HEAD + len(grid.columns) * _TILE * tiles
     down = 0.3 + len(grid.rows) * (_TILE + 0.2)
     drawn = {}
     with matplotlib.rc_context(fname=_STYLE):
@@ -339,10 +359,11 @@ def _draw(grid: ImageGrid, strips: Strips) -> dict[str, bytes]:
             label = "\n".join(textwrap.wrap(printable(grid.rows[i]), 24)[:7])
             every[i, 0].set_ylabel(label, rotation=0, ha="right", va="center")
         for j, name in enumerate(grid.columns):
-            title = "\n".join(textwrap.wrap(printable(name), 24 * max(1, most))[:3])
+            title = "\n".join(textwrap.wrap(printable(name), 24 * tiles)[:3])
             every[0, j].set_title(title)
         for form in FORMS:
             file = io.BytesIO()
+            # A PDF says when it was made: the same sheet would be another file each time.
             metadata = {"CreationDate": None} if form == "pdf" else None
             figure.savefig(file, format=form, dpi=_DOTS, metadata=metadata)
             drawn[form] = file.getvalue()

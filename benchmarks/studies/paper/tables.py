@@ -63,10 +63,9 @@ class PaperTable:
         for group in self.groups:
             width = 2 if interval != "none" else 1
             align += _column_format(group)
+            # The interval has a column of its own, close behind its mean.
             align += r"@{\,}l" if interval != "none" else ""
-            scale = " ".join(
-                t for t in (_scale(group.scale), _ARROWS[group.direction]) if t
-            )
+            scale = f"{_scale(group.scale)} {_ARROWS[group.direction]}".strip()
             head.append(_over(width, escape_latex(group.heading)))
             scales.append(_over(width, scale))
             if group.has_spread:
@@ -78,7 +77,7 @@ class PaperTable:
             row = [escape_latex(system)]
             for group in self.groups:
                 row += _latex_cells(group, group.cells.get(system), interval)
-            rows.append(row)
+            rows.append(_latex_row(row))
         lines = [
             "% Needs the packages booktabs and siunitx.",
             r"\begin{table}",
@@ -88,9 +87,10 @@ class PaperTable:
             rf"\label{{tab:{self.label}}}",
             rf"\begin{{tabular}}{{{align}}}",
             r"\toprule",
-            *(" & ".join(row) + r" \\" for row in (head, scales)),
+            _latex_row(head),
+            _latex_row(scales),
             r"\midrule",
-            *(" & ".join(row) + r" \\" for row in rows),
+            *rows,
             r"\bottomrule",
             r"\end{tabular}",
             r"\end{table}",
@@ -141,9 +141,17 @@ class PaperTable:
 
 def _column_format(group: Group) -> str:
     """Return the column of siunitx that the numbers of a group are aligned in."""
-    texts = [group.form.number(c.estimate.value) for c in group.cells.values()]
-    whole = max((len(t.lstrip("+-").partition(".")[0]) for t in texts), default=1)
-    return f"S[table-format={whole}.{group.form.digits}]"
+    # It reserves room for the digits before the point, without the sign.
+    widths = []
+    for cell in group.cells.values():
+        text = group.form.number(cell.estimate.value)
+        before_point, _, _ = text.lstrip("+-").partition(".")
+        widths.append(len(before_point))
+    return f"S[table-format={max(widths, default=1)}.{group.form.digits}]"
+
+
+def _latex_row(cells: Sequence[str]) -> str:
+    return " & ".join(cells) + r" \\"
 
 
 def _over(width: int, text: str) -> str:
@@ -277,7 +285,7 @@ def about_sizes(columns: Sequence[PaperColumn]) -> str:
 
 def file_name(name: str) -> str:
     """Return a name without characters that files cannot have."""
-    return "".join(c if c.isalnum() or c in ".-_" else "-" for c in name)
+    return "".join(char if char.isalnum() or char in ".-_" else "-" for char in name)
 
 
 _HEAD = (

@@ -72,7 +72,9 @@ def write_paper(
     content = content_of(runs, options.choice)
     pair = _pair_of(content, options.pair)
     tables = [main_table(content)]
-    tables += [category_table(content, c) for c in content.columns if c.categories]
+    for column in content.columns:
+        if column.categories:
+            tables.append(category_table(content, column))
     texts = {f"{table.label}.tex": table.latex(options.interval) for table in tables}
     texts["tables.md"] = "\n".join(table.markdown for table in tables)
     texts["tables.csv"] = paper_csv(content)

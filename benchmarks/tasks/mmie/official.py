@@ -132,15 +132,23 @@ class ImageFiles:
         """Return the image's file relative to `out`, written at its first use."""
         if image.digest not in self.paths:
             data = self.read(image)
-            known = (name for start, name in _SIGNATURES.items() if data.startswith(start))
-            extension = next(known, "webp" if data[8:12] == b"WEBP" else "img")
-            path = f"images/{len(self.paths)}.{extension}"
+            path = f"images/{len(self.paths)}.{_extension_of(data)}"
             (self.out / path).write_bytes(data)
             self.paths[image.digest] = path
         return self.paths[image.digest]
 
 
+def _extension_of(data: bytes) -> str:
+    """Return the extension of a file with these bytes; `img` for an unknown format."""
+    for start, extension in _SIGNATURES.items():
+        if data.startswith(start):
+            return extension
+    # The first bytes of WebP are those of any RIFF file.
+    return "webp" if data[8:12] == b"WEBP" else "img"
+
+
 def _row(query: Query, document: Document, files: ImageFiles) -> dict[str, Any]:
+    """Return the row of one answer, without the model's name."""
     reference = query.reference.segments if query.reference else ()
     return {
         "id": query.id,
@@ -263,9 +271,8 @@ def read_answers(
     of_all: dict[str, Answer] = {}
     for path, values in files.items():
         images = ImageFolder(path.parent, cache)
-        images.check_all(
-            image_paths([v.get("answer") for v in values if isinstance(v, dict)])
-        )
+        given_values = [row.get("answer") for row in values if isinstance(row, dict)]
+        images.check_all(image_paths(given_values))
         for i, value in enumerate(values):
             model = value.get("model") if isinstance(value, dict) else None
             own = answers.setdefault(model, {}) if isinstance(model, str) else of_all
@@ -291,26 +298,32 @@ def systems_of_folder(folder: Path) -> tuple[TaskSet, tuple[GivenAnswers, ...]]:
     failure of the model it names where another row has the query; otherwise of every model,
     since it may have been any model's row. Two answers of a model to a query are a failure.
     """
-    rows = read_outputs(folder)
-    outputs = [row for row in rows if isinstance(row, Output)]
     known: dict[str, Query] = {}
     answers: dict[str, dict[str, Document | Failure]] = defaultdict(dict)
-    for output in outputs:
-        query = output.query
+    benchmarks = set()
+    faults = []
+    for read in read_outputs(folder):
+        if isinstance(read, Broken):
+            faults.append(read)
+            continue
+        query = read.query
         same = known.setdefault(query.id, query).turns == query.turns
-        answers[output.model][query.id] = output.document if same else _ANOTHER
-    faults = [row for row in rows if isinstance(row, Broken)]
+        answers[read.model][query.id] = read.document if same else _ANOTHER
+        benchmarks.add(read.benchmark)
     queries: dict[str, Query | Malformed] = dict(known)
+    broken = Counter[str]()
+    # After all answers, since a later row may be the one that has the query.
     for row, model, again in faults:
+        # A reason names the row, then the rule that it breaks.
+        broken[row.reason.split(": ")[1]] += 1
+        failure = Failure(row.reason, Fault.BAD_INPUT)
         if model is not None and again is not None:
-            answers[model][again] = Failure(row.reason, Fault.BAD_INPUT)
+            answers[model][again] = failure
         elif model is not None and row.id in known:
-            fault = Failure(row.reason, Fault.BAD_INPUT)
-            answers[model].setdefault(row.id, fault)
+            answers[model].setdefault(row.id, failure)
         else:
             id = f"row-{row.row}" if row.id in queries else row.id
             queries[id] = replace(row, id=id)
-    broken = Counter(fault.row.reason.split(": ")[1] for fault in faults)
     about = {
         "name": folder.name,
         "source": str(folder),
@@ -320,9 +333,11 @@ def systems_of_folder(folder: Path) -> tuple[TaskSet, tuple[GivenAnswers, ...]]:
         name=folder.name,
         samples=tuple(queries.values()),
         prompt=prompts(None),
-        categories=weights_of(output.benchmark for output in outputs),
+        categories=weights_of(benchmarks),
         fields=FIELDS,
         about=about,
     )
-    systems = (GivenAnswers(name=m, answers=a) for m, a in answers.items())
+    systems = []
+    for name, own in answers.items():
+        systems.append(GivenAnswers(name=name, answers=own))
     return task, tuple(systems)

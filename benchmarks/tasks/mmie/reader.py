@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -82,10 +82,11 @@ def has_marks(data: str) -> bool:
     turns have no `value`, as those of other chats do. TaskError where there are no data.
     """
     found = sources.locate(data, FILES, _HINT)
-    files = (found.path, *(found.path / name for name in FILES))
-    path = next(filter(Path.is_file, files), None)
-    if path is None or path.suffix.lower() != ".json":
+    places = [found.path, *(found.path / name for name in FILES)]
+    files = [place for place in places if place.is_file()]
+    if not files or files[0].suffix.lower() != ".json":
         return False
+    path = files[0]
     try:
         rows = [*islice(sources.load_rows(path)[0], _LOOKED_AT)]
     except TaskError:
@@ -94,10 +95,12 @@ def has_marks(data: str) -> bool:
 
 
 def _is_marked(row: Any) -> bool:
+    """Return whether a row is of MMIE's format, and not of another of chats."""
     talk = row.get("conversations") if isinstance(row, dict) else None
-    turns = talk if isinstance(talk, list) else []
-    other = any(isinstance(t, dict) and {"value", "role"} & t.keys() for t in turns)
-    return talk is not None and not other
+    for turn in talk if isinstance(talk, list) else ():
+        if isinstance(turn, dict) and {"value", "role"} & turn.keys():
+            return False
+    return talk is not None
 
 
 def load(
@@ -164,20 +167,26 @@ def _query(row: Row, images: ImageFolder) -> Query:
     text = row.values.get(CRITERIA)
     criteria = row.text(CRITERIA) if isinstance(text, str) and text else None
     known = _KNOWN if criteria is None else {*_KNOWN, CRITERIA}
-    others = {key: _metadata(v) for key, v in row.values.items() if key not in known}
+    metadata = {}
+    for key, value in row.values.items():
+        if key not in known:
+            metadata[key] = _metadata(value)
     talk = list(row.rows("conversations"))
     turns = [_turn(turn, images) for turn in talk]
     asked = _count_asked(turns)
-    truth = first_truth(talk[asked].list("content")) if talk[asked:] else {}
-    after = chain.from_iterable(turn.content for turn in turns[asked:])
+    if asked < len(talk):
+        metadata |= first_truth(talk[asked].list("content"))
+    answer: list[Text | Image] = []
+    for turn in turns[asked:]:
+        answer += turn.content
     return Query(
         id=id,
         category=category,
         field=field,
         turns=tuple(turns[:asked]),
-        reference=document_of(tuple(after)),
+        reference=document_of(tuple(answer)),
         wants_images=category != "MSR",
-        metadata=others | truth,
+        metadata=metadata,
         criteria=criteria,
     )
 
@@ -189,8 +198,12 @@ def _metadata(value: Any) -> str:
 
 def categories_of(row: Row) -> list[str]:
     """Return the category that a row states, under either spelling of the key."""
-    stated = (row.values.get(key) for key in CATEGORY_KEYS)
-    return [of_type(s, str, "the category") for s in stated if s is not None]
+    stated = []
+    for key in CATEGORY_KEYS:
+        category = row.values.get(key)
+        if category is not None:
+            stated.append(of_type(category, str, "the category"))
+    return stated
 
 
 def _turn(turn: Row, images: ImageFolder) -> Turn:
@@ -203,13 +216,16 @@ def _turn(turn: Row, images: ImageFolder) -> Turn:
 
 def _count_asked(turns: list[Turn]) -> int:
     """Return how many turns are to be answered: those up to the last human one."""
-    human = [i for i, turn in enumerate(turns) if turn.role == "user"]
-    if not human or human[0] != 0:
+    if not turns or turns[0].role != "user":
         raise RowError(Rule.NO_QUESTION, "the conversation must begin with a human turn")
-    for i in human:
-        if not any(isinstance(s, Image) or s.text.strip() for s in turns[i].content):
+    asked = 0
+    for i, turn in enumerate(turns):
+        if turn.role != "user":
+            continue
+        if not any(isinstance(s, Image) or s.text.strip() for s in turn.content):
             raise RowError(Rule.EMPTY, f"conversations[{i}] has neither text nor image")
-    return human[-1] + 1
+        asked = i + 1
+    return asked
 
 
 def content(row: Row, key: str, images: ImageFolder) -> Content:

@@ -71,7 +71,8 @@ class _Columns(BaseModel):
     @property
     def stated(self) -> dict[str, str]:
         """The columns that are named, by meaning."""
-        return {k: v for k, v in self.model_dump().items() if v is not None}
+        named = self.model_dump()
+        return {meaning: named[meaning] for meaning in named if named[meaning] is not None}
 
 
 class QueryColumns(_Columns):
@@ -178,8 +179,9 @@ class Columns:
                 )
             taken[meaning] = tuple(own) or _one_each(meaning, free)
         claimed = {*chain.from_iterable(taken.values())}
-        others = tuple(name for name in every if name and name not in claimed)
-        return cls({m: own for m, own in taken.items() if own}, others, key, meanings)
+        others = [name for name in every if name and name not in claimed]
+        by_meaning = {meaning: taken[meaning] for meaning in taken if taken[meaning]}
+        return cls(by_meaning, tuple(others), key, meanings)
 
     def require(self, meaning: str, what: str) -> None:
         """Raise TaskError where no column of `what` has the meaning."""
@@ -202,12 +204,15 @@ class Columns:
 
         Of several columns, a list of what is there.
         """
+        values = []
         names = self.by_meaning.get(meaning, ())
-        if len(names) > 1:
-            own = (row.get(name) for name in names)
-            return [value for value in own if not _is_nothing(value)] or None
-        value = row.get(names[0]) if names else None
-        return None if _is_nothing(value) else value
+        for name in names:
+            value = row.get(name)
+            if not _is_nothing(value):
+                values.append(value)
+        if not values:
+            return None
+        return values if len(names) > 1 else values[0]
 
     def refuse_gaps(self, row: Mapping[str, Any]) -> None:
         """Raise RowError where one of several columns is empty, and a later one is not.
@@ -215,13 +220,16 @@ class Columns:
         Letters of choices, and numbers of images, would be those of others.
         """
         for names in self._several:
-            empty = [_is_nothing(row.get(name)) for name in names]
-            if True in empty and False in empty[empty.index(True) :]:
-                first = names[empty.index(True)]
-                detail = (
-                    f"column {first} is empty, and a later one of {', '.join(names)} not"
-                )
-                raise RowError(Rule.EMPTY, detail)
+            first_empty = ""
+            for name in names:
+                if _is_nothing(row.get(name)):
+                    first_empty = first_empty or name
+                elif first_empty:
+                    every = ", ".join(names)
+                    detail = (
+                        f"column {first_empty} is empty, and a later one of {every} not"
+                    )
+                    raise RowError(Rule.EMPTY, detail)
 
     @cached_property
     def _several(self) -> Sequence[tuple[str, ...]]:
@@ -238,7 +246,7 @@ class Columns:
     @property
     def told(self) -> dict[str, str]:
         """The columns by meaning, for people and for the manifest."""
-        return {m: ", ".join(names) for m, names in self.by_meaning.items()}
+        return {meaning: ", ".join(own) for meaning, own in self.by_meaning.items()}
 
 
 def _take_stated_columns(
@@ -253,18 +261,24 @@ def _take_stated_columns(
     uses = Counter(chain.from_iterable(taken.values()))
     twice = {name for name, times in uses.items() if times > 1}
     if twice:
-        both = " and ".join(m for m, own in taken.items() if twice & {*own})
-        raise UsageError(f"{key}: column {min(twice)!r} cannot be both {both}")
+        both = [meaning for meaning, own in taken.items() if twice & {*own}]
+        raise UsageError(
+            f"{key}: column {min(twice)!r} cannot be both {' and '.join(both)}"
+        )
     return taken
 
 
 def _columns_named(names: Meaning, free: Mapping[str, list[str]]) -> list[str]:
     """Return the columns of a meaning by its names, else by the first of its others."""
-    own = [*chain.from_iterable(free.get(low, ()) for low in names.names)]
-    if not own:
-        first = next((low for low in names.also if low in free), "")
-        own = free.get(first, [])
-    return own
+    own: list[str] = []
+    for low in names.names:
+        own += free.get(low, ())
+    if own:
+        return own
+    for low in names.also:
+        if low in free:
+            return free[low]
+    return []
 
 
 def _one_each(meaning: str, free: Mapping[str, list[str]]) -> tuple[str, ...]:

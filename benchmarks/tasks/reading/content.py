@@ -85,10 +85,16 @@ def parse_content(value: Any, *, in_table: bool) -> Any:
     found = parse(value) if in_table else value
     if not isinstance(value, str) or not isinstance(found, list):
         return value
-    objects = [item for item in found if isinstance(item, dict)]
-    whole = all(isinstance(item, dict | str) for item in found)
-    known = all(item.keys() & _OBJECT_KEYS for item in objects)
-    return found if whole and objects and known else value
+    has_objects = False
+    for item in found:
+        if isinstance(item, dict):
+            has_objects = True
+            if not item.keys() & _OBJECT_KEYS:
+                return value
+        elif not isinstance(item, str):
+            return value
+    # A list of texts alone may be a text that is JSON.
+    return found if has_objects else value
 
 
 def is_chat(value: Any) -> bool:
@@ -151,11 +157,12 @@ class ContentReader:
         """Return one image or a list of them; none for nothing. RowError."""
         value = parse(value)
         listed = value if isinstance(value, list | tuple) else [value]
-        return [
-            self.image(one, what if len(listed) == 1 else f"{what}[{i}]")
-            for i, one in enumerate(listed)
-            if one is not None and one != ""
-        ]
+        images = []
+        for i, one in enumerate(listed):
+            if one is not None and one != "":
+                where = what if len(listed) == 1 else f"{what}[{i}]"
+                images.append(self.image(one, where))
+        return images
 
     def image(self, value: Any, what: str) -> Image:
         """Return an image in any form; RowError names the rule that is broken."""
@@ -175,16 +182,17 @@ class ContentReader:
         return self._folder_of(text).image(text)
 
     def _of_object(self, value: Mapping[str, Any], what: str) -> Image:
+        """Return the image in an object: its bytes, or what it names first; RowError."""
         data = value.get("bytes")
         if isinstance(data, bytes):
             return self.kept.add(data)
         if isinstance(data, str):
             return self.kept.add(from_base64(data, f"{what}.bytes"))
-        key = next((key for key in _IMAGE_KEYS if value.get(key)), None)
-        if key is None:
-            keys = ", ".join(map(str, value)) or "nothing"
-            raise RowError(Rule.MISSING_KEY, f"{what} is no image: it has {keys}")
-        return self.image(value[key], f"{what}.{key}")
+        for key in _IMAGE_KEYS:
+            if value.get(key):
+                return self.image(value[key], f"{what}.{key}")
+        keys = ", ".join(map(str, value)) or "nothing"
+        raise RowError(Rule.MISSING_KEY, f"{what} is no image: it has {keys}")
 
     def _folder_of(self, path: str) -> ImageFolder:
         for folder in self.folders:
@@ -284,11 +292,13 @@ class ContentReader:
             parts = tuple(self._parts(own.get(key), supply, row.path(key)))
             turns.append(Turn(ROLES[speaker], parts))
         if rest := supply.rest:
-            at = next((i for i, turn in enumerate(turns) if turn.role == "user"), 0)
+            questions = [i for i, turn in enumerate(turns) if turn.role == "user"]
+            at = questions[0] if questions else 0
             turns[at] = Turn(turns[at].role, (*rest, *turns[at].content))
         return turns
 
     def _parts(self, value: Any, supply: _Supply, what: str) -> Iterator[Text | Image]:
+        """Yield the texts and images of a content in any of its forms; RowError."""
         if value is None:
             return
         if isinstance(value, str):
@@ -315,7 +325,9 @@ class ContentReader:
         values = row.values
         kind = values.get("type")
         if kind in ("text", "input_text", "output_text"):
-            key = next((k for k in _TEXT_KEYS if k in values), "text")
+            keys = [key for key in _TEXT_KEYS if key in values]
+            # Without any, the error says that the text is missing.
+            key = keys[0] if keys else "text"
             yield from self._split_at_marks(row.text(key), supply, row.path(key))
         elif isinstance(kind, str) and "image" in kind:
             named = any(values.get(key) for key in ("bytes", *_IMAGE_KEYS))
@@ -335,6 +347,7 @@ class ContentReader:
     def _split_at_marks(
         self, text: str, supply: _Supply, what: str
     ) -> Iterator[Text | Image]:
+        """Yield a text's pieces, with the row's images in the places of its marks."""
         at = 0
         for mark in _MARK.finditer(of_type(text, str, what)):
             if mark.start() > at:

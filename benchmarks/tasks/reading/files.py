@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePath
@@ -67,9 +67,12 @@ class RowMarks:
         """Return whether `value` is an object with such a column, of `kinds` if given."""
         if not isinstance(value, dict):
             return False
-        named = names_by_lower_case(value)
-        own = (value[named[name]] for name in self.names if name in named)
-        return any(isinstance(one, kinds or self.kinds) for one in own)
+        return any(isinstance(one, kinds or self.kinds) for one in self.values_in(value))
+
+    def values_in(self, row: Mapping[str, Any]) -> list[Any]:
+        """Return what an object holds in these columns, in the order of their names."""
+        written = names_by_lower_case(row)
+        return [row[written[name]] for name in self.names if name in written]
 
 
 class FileRows(NamedTuple):
@@ -87,9 +90,17 @@ def names_by_lower_case(names: Iterable[str]) -> dict[str, str]:
 
     Of several that differ in their case alone, the one in lower case, else the first.
     """
-    # Names in lower case come first, so that reversed they come last, and the last counts.
-    ordered = sorted(names, key=lambda name: name != name.casefold())
-    return {name.strip().casefold(): name for name in reversed(ordered)}
+    written: dict[str, str] = {}
+    for name in names:
+        lower = name.strip().casefold()
+        former = written.setdefault(lower, name)
+        if _is_lower_case(name) and not _is_lower_case(former):
+            written[lower] = name
+    return written
+
+
+def _is_lower_case(name: str) -> bool:
+    return name == name.casefold()
 
 
 def read_file(path: Path, marks: RowMarks) -> FileRows:
@@ -197,20 +208,19 @@ def rows_of_value(value: Any, text: str, path: Path, marks: RowMarks) -> list[Fi
     if isinstance(value, list):
         return _list(value, path, Rows(path, text).lines())
     if isinstance(value, dict) and not marks.has(value):
-        named = names_by_lower_case(value)
-        own = (value[named[name]] for name in marks.names if name in named)
         # A list under a name of the rows' own column goes before any other.
-        lists = [one for one in own if isinstance(one, list)][:1]
+        lists = [one for one in marks.values_in(value) if isinstance(one, list)][:1]
         if not lists:
             lists = [one for one in value.values() if isinstance(one, list)]
         # In a file of JSON lines, a single object with a list is a row that breaks a rule.
         if len(lists) == 1 and (path.suffix.lower() == ".json" or marks.has(value, list)):
             return _list(lists[0], path)
         if value and all(map(marks.has, value.values())):
-            return [
-                FileRow(f"{path.name}, {id!r}", id, row, is_numbered=False)
-                for id, row in value.items()
-            ]
+            rows = []
+            for id, row in value.items():
+                where = f"{path.name}, {id!r}"
+                rows.append(FileRow(where, id, row, is_numbered=False))
+            return rows
     return _list([value], path)
 
 
@@ -248,32 +258,46 @@ def files_of(folder: Path, pattern: str = "") -> ChosenFiles:
     """
     if pattern:
         return ChosenFiles(_matching_files(folder, pattern), [])
-    inside = sorted(folder.rglob("*"))
-    every = [path for path in inside if _may_hold_rows(path.relative_to(folder))]
-    found = every
-    if not found:
+    every = []
+    for path in sorted(folder.rglob("*")):
+        if _may_hold_rows(path.relative_to(folder)):
+            every.append(path)
+    if not every:
         raise TaskError(f"{folder} holds no file of rows ({', '.join(SUFFIXES)})")
-    by_split: dict[str, list[Path]] = {}
+    found = _least_deep(_of_one_split(folder, every))
+    by_kind: dict[str, list[Path]] = {}
     for path in found:
-        by_split.setdefault(_split_of(path.relative_to(folder)), []).append(path)
-    split = next((name for name in _SPLITS if name in by_split), "")
-    if split and len(by_split) > 1:
-        found = by_split[split]
-    depth = min(len(path.parts) for path in found)
-    found = [path for path in found if len(path.parts) == depth]
-    kinds = {path.suffix.lower() for path in found}
+        by_kind.setdefault(path.suffix.lower(), []).append(path)
     # The same rows may be there in two formats: one of them is read.
-    kind = next(suffix for suffix in SUFFIXES if suffix in kinds)
-    chosen = [path for path in found if path.suffix.lower() == kind]
-    if len({path.parent for path in chosen}) > 1 or (len(kinds) > 1 and len(chosen) > 1):
+    kind = next(suffix for suffix in SUFFIXES if suffix in by_kind)
+    chosen = by_kind[kind]
+    in_several_folders = len({path.parent for path in chosen}) > 1
+    # Several files in two formats may be parts of the rows, or copies of them.
+    if in_several_folders or (len(by_kind) > 1 and len(chosen) > 1):
         names = ", ".join(str(path.relative_to(folder)) for path in found[:4])
         raise TaskError(
             f"{folder} holds several files of rows ({names}, ...): say which with "
             f"--set data.files='{found[0].relative_to(folder)}', a name or a pattern"
         )
-    others = {*every} - {*chosen}
-    left = [path for path in sorted(others) if path.suffix.lower() == kind]
+    others = sorted({*every} - {*chosen})
+    left = [path for path in others if path.suffix.lower() == kind]
     return ChosenFiles(chosen, left)
+
+
+def _of_one_split(folder: Path, files: Sequence[Path]) -> Sequence[Path]:
+    """Return the files of the first split of `_SPLITS`; all where there is only one."""
+    by_split: dict[str, list[Path]] = {}
+    for path in files:
+        by_split.setdefault(_split_of(path.relative_to(folder)), []).append(path)
+    for split in _SPLITS:
+        if split in by_split and len(by_split) > 1:
+            return by_split[split]
+    return files
+
+
+def _least_deep(files: Sequence[Path]) -> list[Path]:
+    depth = min(len(path.parts) for path in files)
+    return [path for path in files if len(path.parts) == depth]
 
 
 def _matching_files(folder: Path, pattern: str) -> list[Path]:

@@ -194,7 +194,8 @@ def test_judges_of_criteria_hear_them(
     both = {"scorers": (name, JUDGE), "models": own}
     assert "corrected" in manner(mode="official", rubric="official:prompts.py", **both)
     # And in a run that is scored again, of queries that have criteria.
-    monkeypatch.setattr(criteria, "criteria_of", lambda query: (("text", "Is it good?"),))
+    asked = (criteria.AskedCriterion("text", "Is it good?"),)
+    monkeypatch.setattr(criteria, "criteria_of", lambda query: asked)
     name = "criteria:judging_helpers:Halves"
     words = ["--mode", "official", "--rubric", "official:ueval_eval.py"]
     shutil.copytree(truth, place / "run")
