@@ -28,13 +28,9 @@ class StageSource:
     today: Digests
     kept: Digests
     """What its records were made by; empty where no command has noted it."""
-    matters: bool
-    """Whether there are records that stay, or another driver is making some."""
-
-    @property
-    def changed(self) -> bool:
-        """Whether records that stay were made by other source than today's."""
-        return self.matters and bool(self.kept) and self.kept != self.today
+    changed: bool
+    """Whether records that stay, or that another driver makes, were made by other source
+    than today's."""
 
     def __str__(self) -> str:
         modules = {name for name, _ in self.kept.items() ^ self.today.items()}
@@ -51,9 +47,16 @@ def sources_of(stages: Iterable[StageSpec], store: Store) -> list[StageSource]:
         today = {} if spec.stage or spec.recorded else own_source(spec.target)
         if today:
             kept = read_entries(store.folder(spec) / SOURCE_FILE)
-            stay = any(status.final for status in store.statuses(spec))
-            found.append(StageSource(spec, today, kept, stay or others_work))
+            # Records are read for it only where the source is another.
+            changed = bool(kept) and kept != today
+            changed = changed and (others_work or _any_stay(spec, store))
+            found.append(StageSource(spec, today, kept, changed))
     return found
+
+
+def _any_stay(spec: StageSpec, store: Store) -> bool:
+    """Return whether a stage has records that running the command again leaves."""
+    return any(status.final for status in store.statuses(spec))
 
 
 def keep_sources(root: AnyPath, sources: Sequence[StageSource]) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -81,14 +82,18 @@ class CurrentResults:
         answers = self.tables.table("answers", [*_ABOUT, "outcome"])
         scores = self.tables.table("scores", [*_ABOUT, "outcome"])
         planned = len(answers)
-        is_missing = pc.equal(scores.column("outcome"), OutcomeName.MISSING)
-        if lost := scores.filter(is_missing).select(_ABOUT):
+        documents = _count(answers)
+        judgements = _count(scores)
+        if judgements[OutcomeName.MISSING]:
+            is_missing = pc.equal(scores.column("outcome"), OutcomeName.MISSING)
+            lost = scores.filter(is_missing).select(_ABOUT)
             # Of an answer without all of its scores, none counts.
             answers = answers.join(lost, _ABOUT, join_type="left anti")
             scores = scores.join(lost, _ABOUT, join_type="left anti")
-        documents = _count(answers)
+            documents = _count(answers)
+            judgements = _count(scores)
         documents[OutcomeName.MISSING] += planned - len(answers)
-        return totals_in(documents, _count(scores))
+        return totals_in(documents, judgements)
 
     @property
     def retried(self) -> int:
@@ -109,11 +114,20 @@ class CurrentResults:
         requests = Counter[str]()
         for name in ("scores",) if only_scorers else ("answers", "scores"):
             requests.update(self._requests(name))
-        records = self.tables.table("records", ["stage", "outcome"])
         existing = defaultdict[str, Counter[str]](Counter)
-        grouped = records.group_by(["stage", "outcome"]).aggregate([([], "count_all")])
-        for found in grouped.to_pylist():
-            existing[found["stage"]][found["outcome"]] = found["count_all"]
+        # Neither `group_by` nor `to_numpy`: they import pyarrow's data sets and pandas, which
+        # takes longer than all else here.
+        for batch in self.tables.batches("records", ["stage", "outcome"]):
+            stages = batch.column("stage").dictionary_encode()
+            outcomes = batch.column("outcome").dictionary_encode()
+            size = len(outcomes.dictionary)
+            pairs = np.from_dlpack(stages.indices).astype(np.int64) * size
+            pairs += np.from_dlpack(outcomes.indices)
+            for pair, number in enumerate(np.bincount(pairs).tolist()):
+                stage = stages.dictionary[pair // size].as_py()
+                outcome = outcomes.dictionary[pair % size].as_py()
+                if number:
+                    existing[stage][outcome] += number
         counts = []
         for spec in plan.stages:
             asked = requests[spec.folder]
