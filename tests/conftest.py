@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+import cli_helpers as cli_helpers  # before any other module that runs commands
 import hypothesis
 import pytest
-from paths import CHECKOUT, PYTHON_PATH
+from markupsafe import Markup
+from paths import CHECKOUT, PYTHON_PATH, TESTS
 from tiers import (
     FIXTURES,
     MOST_FLAKY,
@@ -45,6 +47,13 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("plait")
+
+FIGURES_OF_PAGES = tuple(
+    f"plait.benchmarks.results.{module}.draw"
+    for module in ("figures", "report.page", "pairings.page")
+)
+SHOW_FIGURES = (TESTS / "benchmarks" / "results", TESTS / "golden")
+"""Folders of tests that look at the pages of runs."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -163,6 +172,26 @@ def searched_garbage() -> Iterator[None]:
     yield
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def runs_do_not_wait() -> Iterator[None]:
+    """What a run waits for, and hundreds of runs need not: a disk, and a look at the CPUs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        looking = "plait.benchmarks.runs.forecast.forecast.other_work"
+        patch.setattr(looking, lambda: {"cpus": 0.0})
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def figures_of_pages(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Figures take a third of a small run: they are empty where no test looks at a page."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not any(request.path.is_relative_to(folder) for folder in SHOW_FIGURES):
+            for name in FIGURES_OF_PAGES:
+                patch.setattr(name, lambda *about: Markup("<svg></svg>"))
+        yield
 
 
 @pytest.fixture(scope="session")

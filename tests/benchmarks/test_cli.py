@@ -94,19 +94,28 @@ def test_plan_names_what_is_missing() -> None:
     assert "GPU" in done.stdout
 
 
+TRUTH = ("run", "--system", "gt", "--scorer", "stages:Constant", "--weights", "tiny")
+
+
+@pytest.mark.processes
+def test_a_run_may_start_a_ray_of_its_own(tmp_path: Path) -> None:
+    done = plait_process(*TRUTH, "--limit", "9", "--out", str(tmp_path / "run"))
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads((tmp_path / "run" / "leaderboard.json").read_text())
+    assert (row["n"], row["done"]) == (9, 9)
+
+
 @pytest.fixture(scope="module")
 def truth_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of the ground truth, by a process of its own that starts a Ray."""
+    """A run of the ground truth."""
     root = tmp_path_factory.mktemp("truth") / "run"
-    words = ["--system", "gt", "--scorer", "stages:Constant", "--weights", "tiny"]
-    done = plait_process("run", *words, "--limit", "9", "--out", str(root))
+    done = plait(*TRUTH, "--limit", "9", "--out", str(root))
     assert done.returncode == 0, done.stderr
     return root
 
 
 def test_a_run_ends_with_table_and_paths(truth_run: Path) -> None:
-    words = ["--system", "gt", "--scorer", "stages:Constant", "--weights", "tiny"]
-    again = plait("run", *words, "--limit", "9", "--out", str(truth_run))
+    again = plait(*TRUTH, "--limit", "9", "--out", str(truth_run))
     assert again.returncode == 0
     assert "nothing is missing" in again.stdout
     assert "Starting workers" not in again.stdout

@@ -26,7 +26,7 @@ from plait.pipelines.chat.settings import EngineChatSettings
 from plait.scorers.ssim import SsimSettings
 from plait.scorers.texts import RougeSettings
 
-pytestmark = [pytest.mark.processes, pytest.mark.contract]
+pytestmark = pytest.mark.contract
 
 ORDER = ["generators", "pipelines", "scorers", "cluster", "benchmarks", "plait"]
 MAY_IMPORT = {
@@ -300,7 +300,7 @@ def test_every_package_is_installed_except_scripts() -> None:
 HEAVY = {"torch", "transformers", "diffusers", "open_clip", "ray", "openai", "pandas"}
 
 
-@pytest.mark.processes
+@pytest.mark.slow
 def test_tables_and_page_import_no_model_code() -> None:
     room = CHECKOUT / "benchmarks" / "results"
     names = sorted(map(module_of, room.rglob("*.py")))
@@ -314,7 +314,7 @@ def test_tables_and_page_import_no_model_code() -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.processes
+@pytest.mark.slow
 def test_planning_imports_no_model_code(tmp_path: Path) -> None:
     words = ["plait", "plan", "--data", "sample", "--weights", "tiny", "--on", "8xH100"]
     words += ["--system", "qwen2-vl-72b+sdxl-turbo", "--out", str(tmp_path / "x")]

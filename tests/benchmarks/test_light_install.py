@@ -20,7 +20,7 @@ from plait.cluster.executors.base import ClusterError
 from plait.cluster.plan import EngineOptions
 from plait.cluster.run import EXECUTOR_VARIABLE, executor_of
 
-pytestmark = pytest.mark.processes
+pytestmark = pytest.mark.slow
 
 SAMPLE = ("--data", "sample", "--limit", "3")
 ASKED = ("run", *SAMPLE, "--system", f"openai:{MODEL}@text", "--out", "asked")

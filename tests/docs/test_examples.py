@@ -17,7 +17,7 @@ from cli_helpers import Done, plait
 from paths import CHECKOUT, PYTHON_PATH
 from stand_in_judge import judging, settings
 
-pytestmark = [pytest.mark.processes, pytest.mark.models]
+pytestmark = [pytest.mark.slow, pytest.mark.models]
 EXAMPLES = CHECKOUT / "examples"
 STUDIES = sorted(page.parent.name for page in EXAMPLES.glob("*/README.md"))
 ENV = {"PYTHONPATH": PYTHON_PATH, "PLAIT_EXECUTOR": "local"}

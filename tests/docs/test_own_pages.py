@@ -18,7 +18,7 @@ from paths import CHECKOUT, PYTHON_PATH
 from PIL import Image
 from stand_in_judge import judging, settings
 
-pytestmark = [pytest.mark.processes, pytest.mark.models]
+pytestmark = [pytest.mark.slow, pytest.mark.models]
 DOCS = CHECKOUT / "docs"
 OWN = tuple(DOCS / name for name in ("own-model.md", "own-data.md", "own-judge.md"))
 PAGES = (README, *OWN)

@@ -22,21 +22,21 @@ def refuse(lines: list[str], words: str) -> None:
     assert not lines, f"{len(lines)} differences; {command} shows all\n{shown}"
 
 
-@pytest.mark.processes
+@pytest.mark.slow
 @pytest.mark.models
 @pytest.mark.parametrize("name", CORPUS)
 def test_commands_say_of_a_moved_run_what_they_said(name: str, tmp_path: Path) -> None:
     refuse(moved_differences(name, tmp_path), f"{name} --moved")
 
 
-@pytest.mark.processes
+@pytest.mark.slow
 @pytest.mark.models
 @pytest.mark.parametrize("name", LOCKED)
 def test_and_of_one_that_cannot_be_written(name: str, tmp_path: Path) -> None:
     refuse(moved_differences(name, tmp_path, locked=True), f"{name} --locked")
 
 
-@pytest.mark.processes
+@pytest.mark.slow
 @pytest.mark.models
 @pytest.mark.parametrize("name", PACKED)
 def test_and_of_one_that_was_packed_into_a_file(name: str, tmp_path: Path) -> None:

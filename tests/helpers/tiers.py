@@ -7,7 +7,8 @@
 * `system` has Ray, machines, a browser or processes of its own, or takes long.
 
 Tests that mostly wait, for machines or for processes, have two lanes, in which they run
-one after another beside all others, so that they cannot starve each other.
+one after another beside all others, so that they cannot starve each other. What computes
+in a process of its own needs no lane: it is `slow`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ import pytest
 TIERS = ("unit", "contract", "models", "system")
 SAMPLED = "sampled"
 """Mark of a test with many cases of one kind: every n-th is run, all of them by `make soak`."""
-LANES = {"machines": 1, "ray": 2, "browser": 2, "processes": 2}
+LANES = {"machines": 1, "browser": 1, "ray": 2, "processes": 2}
 """By the mark of a test that waits, its lane."""
 SYSTEM = (*LANES, "slow")
 """Marks of the tests of the system tier."""

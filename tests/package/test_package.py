@@ -110,7 +110,7 @@ RUN = ["run", "--data", "sample", "--weights", "tiny", "--limit", "2", "--scorer
 RUN += ["--system", "pipelines.mine:Echo@text", "--executor", "local", "--out", "run"]
 
 
-@pytest.mark.processes
+@pytest.mark.slow
 def test_commands_work_in_a_folder_with_the_same_names(
     installed: Path, hostile: Path
 ) -> None:
@@ -124,7 +124,7 @@ def test_commands_work_in_a_folder_with_the_same_names(
     assert counts["scored"] > 0
 
 
-@pytest.mark.processes
+@pytest.mark.slow
 def test_the_api_works_in_a_folder_with_the_same_names(
     installed: Path, hostile: Path
 ) -> None:
@@ -141,7 +141,7 @@ def test_the_api_works_in_a_folder_with_the_same_names(
     ]
 
 
-@pytest.mark.processes
+@pytest.mark.slow
 def test_the_folder_that_holds_a_clone_hides_no_package(tmp_path: Path) -> None:
     (tmp_path / "plait").symlink_to(CHECKOUT)
     said = in_folder(
@@ -150,7 +150,7 @@ def test_the_folder_that_holds_a_clone_hides_no_package(tmp_path: Path) -> None:
     assert "function run" in said
 
 
-@pytest.mark.processes
+@pytest.mark.slow
 def test_an_editor_finds_every_module(tmp_path: Path) -> None:
     """basedpyright resolves imports as editors do, without running an import hook."""
     names = []

@@ -484,19 +484,18 @@ SIX = (
 )
 
 
-@pytest.mark.parametrize("queries", [4, 40, 1000])
-def test_a_forecast_of_six_systems_is_at_most_a_factor_of_six_wide(
-    tmp_path: Path, queries: int
-) -> None:
+def test_a_forecast_of_six_systems_is_at_most_a_factor_of_six_wide(tmp_path: Path) -> None:
     about: dict[str, Any] = {"data": "sample", "systems": SIX, "weights": "dummy"}
     about |= {"scorers": ("judge:mmie-score", "clipscore"), "out": tmp_path / "new"}
     plan = open_experiment(load_config(None, about)).plan
     asked = [q for q in plan.queries if isinstance(q, Query)]
-    many = [replace(asked[i % len(asked)], id=f"q{i}") for i in range(queries)]
-    made = forecast_of(replace(plan, queries=many), tmp_path / "new", Machine.of("8xH100"))
-    assert not made.missing
-    for span in (made.seconds, made.gpu_hours, made.total("disk_bytes")[0]):
-        assert span.low < span.mean < span.high <= 6 * span.low
+    for queries in (4, 100):
+        many = [replace(asked[i % len(asked)], id=f"q{i}") for i in range(queries)]
+        whole = replace(plan, queries=many)
+        made = forecast_of(whole, tmp_path / "new", Machine.of("8xH100"))
+        assert not made.missing
+        for span in (made.seconds, made.gpu_hours, made.total("disk_bytes")[0]):
+            assert span.low < span.mean < span.high <= 6 * span.low
 
 
 def test_a_forecast_without_measurements_has_ranges_of_hours_disk_and_money(

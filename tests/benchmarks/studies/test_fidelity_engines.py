@@ -73,13 +73,7 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(
     "mutant",
-    [
-        {"steps": 5},
-        {"steps": 9},
-        {"scheduler": "PNDMScheduler"},
-        {"scheduler": "DPMSolverMultistepScheduler"},
-        {"scheduler": "EulerAncestralDiscreteScheduler"},
-    ],
+    [{"steps": 9}, {"scheduler": "DPMSolverMultistepScheduler"}],
     ids=lambda mutant: "-".join(map(str, mutant.values())),
 )
 def test_other_steps_and_another_scheduler_are_noticed(
