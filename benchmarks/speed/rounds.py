@@ -37,13 +37,15 @@ UPSTREAM: Mapping[str, str] = {
     "plait.generators.gill.draft:GillDraft": f"{_LOOPS}:GillLoop",
     "plait.generators.janus.condition:JanusCondition": f"{_LOOPS}:JanusLoop",
     "plait.generators.minigpt5.draft:MiniGPT5Draft": f"{_LOOPS}:MiniGPT5Loop",
+    "plait.pipelines.text_to_image:TextToImage": f"{_LOOPS}:PipelineLoop",
     "plait.pipelines.vlm.stage:VisionLanguageModel": f"{_LOOPS}:GenerateLoop",
     "plait.scorers.internvl.stage:MmieScore": f"{_LOOPS}:MmieScoreLoop",
 }
 """Target of a stage -> `module:Class` that runs its weights as upstream's loop does.
 
 The class takes the loaded stage; its `__call__` has the contract of a stage. With
-`batched = True` it is given the largest batch, otherwise one input at a time.
+`batched = True` it is given the largest batch, with `at_every_size = True` each batch
+that the stage is given, otherwise one input at a time.
 """
 
 
@@ -76,9 +78,14 @@ def variants_of(
         with eagerly():
             return compute(inputs)
 
-    size = max(sizes) if getattr(loop, "batched", False) else 1
-    made = [] if loop is None else [Variant("upstream", loop, size)]
+    made: list[Variant] = []
+    each = getattr(loop, "at_every_size", False)
+    if loop is not None and not each:
+        size = max(sizes) if getattr(loop, "batched", False) else 1
+        made.append(Variant("upstream", loop, size))
     for size in sizes:
+        if loop is not None and each:
+            made.append(Variant(f"upstream batch {size}", loop, size))
         if eager:
             made.append(Variant(f"batch {size} eager", without_graphs, size))
         made.append(Variant(f"batch {size}", compute, size))

@@ -48,7 +48,16 @@ def test_an_image_stage_is_measured_at_every_batch_size(tmp_path, capsys, monkey
     words = ["sdxl-turbo", "--part", "render", "--price-per-hour", "3"]
     written = measured(out, *words, "--out", str(tmp_path / "folder"))
     about, speeds = written["about"], written["speeds"]
-    assert [(s["way"], s["batch_size"]) for s in speeds] == [("batch 1", 1), ("batch 2", 2)]
+    assert [(s["way"], s["batch_size"]) for s in speeds] == [
+        ("upstream batch 1", None),
+        ("batch 1", 1),
+        ("upstream batch 2", None),
+        ("batch 2", 2),
+    ]
+    for beside, own in (speeds[:2], speeds[2:]):
+        assert beside["ratio"] is None
+        assert own["ratio"] == beside["seconds"][0] / own["seconds"][0]
+        assert own["same_answers"] == 2
     for speed in speeds:
         figures, absent, seconds = speed["figures"], speed["absent"], speed["seconds"][0]
         assert speed["usage"]["images"] == speed["records"] == 2
@@ -77,7 +86,7 @@ def test_an_image_stage_is_measured_at_every_batch_size(tmp_path, capsys, monkey
     for text in (page, capsys.readouterr().out):
         assert "request_latency p99" in text
         assert "not measured: time_to_first_token" in text
-        assert "x batch 1" in text
+        assert "x upstream" in text
 
 
 @pytest.mark.models
@@ -172,6 +181,19 @@ def test_upstream_loops_say_the_same_as_the_batched_stage(name, part, monkeypatc
     variants = variants_of(stage, [1, 3], loop, eager=True)
     first = 3 if name.startswith(("qwen", "janus")) else 1
     assert [variant.size for variant in variants] == [first, 1, 1, 3, 3]
+
+
+@pytest.mark.models
+def test_the_pipeline_of_diffusers_is_called_with_the_texts():
+    spec, _ = of_system("sdxl-turbo", "render", TINY, 1)
+    stage, _ = load_timed(spec, [2])
+    scheduler = stage.drawer.pipeline.scheduler
+    loop = upstream_loop(spec, stage)
+    assert (loop.plain.encoder, stage.plain.encoder is None) == (None, False)
+    assert stage.drawer.pipeline.scheduler is scheduler
+    assert "set_timesteps" in vars(scheduler), "its timesteps stay on the host"
+    assert "set_timesteps" not in vars(loop.plain.pipeline.scheduler)
+    assert loop.plain.pipeline.unet is stage.plain.pipeline.unet
 
 
 @pytest.mark.models
