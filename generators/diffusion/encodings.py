@@ -172,7 +172,8 @@ class PromptEncoder:
         if self._says_guided:
             given["do_classifier_free_guidance"] = guided
         with torch.no_grad():
-            return self._pipeline.encode_prompt(prompts, **self._given, **given)
+            # Z-Image's pipeline writes into the list.
+            return self._pipeline.encode_prompt([*prompts], **self._given, **given)
 
     def _join(self, rows: Sequence[Row]) -> dict[str, Any]:
         if self._family.listed:
