@@ -86,7 +86,12 @@ def _texts(heading: str, texts: Iterable[Any], *, numeric: bool | None = None) -
 
 
 def _systems(rows: Sequence[LeaderboardRow]) -> Column:
-    return _texts("system", (row["system"] for row in rows), numeric=False)
+    """Return the names, each with what makes its images others than its model's."""
+    names = []
+    for row in rows:
+        levers = row.get("levers")
+        names.append(f"{row['system']} [{', '.join(levers)}]" if levers else row["system"])
+    return _texts("system", names, numeric=False)
 
 
 def _mean_column(

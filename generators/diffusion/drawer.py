@@ -263,6 +263,8 @@ class Drawer:
         usage: dict[str, float] = {"images": 1}
         if (steps := self.arguments.get("num_inference_steps")) is not None:
             usage["steps"] = steps
+            if (share := self.notes.get("skipped_steps")) is not None:
+                usage["skipped_steps"] = share * steps
         height, width = image.shape[:2]
         notes = {"size": [width, height], **self.notes}
         if unsafe:
