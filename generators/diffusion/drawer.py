@@ -163,6 +163,8 @@ class Drawer:
             self._counter = speed_up(pipeline, settings, device, dtype)
         taken = getattr(pipeline, "taken_variants", None)
         self._taken = {"variants": taken} if taken else {}
+        if quantised := getattr(pipeline, "quantised", None):
+            self._taken["quantised"] = quantised
         self._draw_with(pipeline)
 
     def _draw_with(self, pipeline: Any) -> None:
