@@ -112,14 +112,20 @@ def load_timed(spec: StageSpec, sizes: Sequence[int]) -> tuple[Any, float]:
     return stage, time.perf_counter() - began
 
 
+def forget_earlier(stage: Any) -> None:
+    """Let a stage forget what it remembers of inputs: rounds have the same ones."""
+    getattr(stage, "forget", lambda: None)()
+
+
 def measure(
     variants: Sequence[Variant],
     inputs: Sequence[Any],
     rounds: int,
     clock: Clock | None = None,
     uncounted: str | None = None,
+    stage: Any = None,
 ) -> list[Speed]:
-    """Measure the speeds of all variants.
+    """Measure the speeds of all variants, which may be of one `stage` that remembers.
 
     Operations are counted unless `uncounted` says why they cannot be. A variant that does
     not fit into the device's memory is left out, with a message on stderr.
@@ -129,11 +135,13 @@ def measure(
     pairs = [(variant, Speed(variant.name)) for variant in variants]
     fitting = [(v, s) for v, s in pairs if _fits(v, inputs, s, clock)]
     for variant, speed in rounds * fitting:
+        forget_earlier(stage)
         with peak_memory() as peak:
             _round(variant, inputs, speed, clock, meter)
         speed.peak_memory_gib = max(speed.peak_memory_gib, peak.gib)
         speed.energy_reason = meter.reason
     for variant, speed in fitting:
+        forget_earlier(stage)
         _count(variant, inputs, speed, uncounted)
     return [speed for _, speed in fitting]
 

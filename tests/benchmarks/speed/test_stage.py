@@ -15,7 +15,13 @@ from plait.benchmarks.speed import device
 from plait.benchmarks.speed.command import main
 from plait.benchmarks.speed.figures import STREAMED
 from plait.benchmarks.speed.report import same
-from plait.benchmarks.speed.rounds import load_timed, upstream_loop, variants_of
+from plait.benchmarks.speed.rounds import (
+    Variant,
+    load_timed,
+    measure,
+    upstream_loop,
+    variants_of,
+)
 from plait.benchmarks.speed.workload import of_scorer, of_system
 from plait.generators.decoding.streams import Streams
 from plait.generators.document import Image
@@ -185,7 +191,7 @@ def test_upstream_loops_say_the_same_as_the_batched_stage(name, part, monkeypatc
 
 @pytest.mark.models
 def test_the_pipeline_of_diffusers_is_called_with_the_texts():
-    spec, _ = of_system("sdxl-turbo", "render", TINY, 1)
+    spec, inputs = of_system("sdxl-turbo", "render", TINY, 2)
     stage, _ = load_timed(spec, [2])
     scheduler = stage.drawer.pipeline.scheduler
     loop = upstream_loop(spec, stage)
@@ -194,6 +200,13 @@ def test_the_pipeline_of_diffusers_is_called_with_the_texts():
     assert "set_timesteps" in vars(scheduler), "its timesteps stay on the host"
     assert "set_timesteps" not in vars(loop.plain.pipeline.scheduler)
     assert loop.plain.pipeline.unet is stage.plain.pipeline.unet
+    encoded = []
+    stage.plain.pipeline.text_encoder.register_forward_pre_hook(
+        lambda _, given: encoded.append(len(given[0]))
+    )
+    measure([Variant("batch 2", stage, 2)], inputs, 2, stage=stage)
+    passes = 1 + 2 + 1
+    assert sum(encoded) == passes * len(inputs), "each round encodes what it draws"
 
 
 @pytest.mark.models
