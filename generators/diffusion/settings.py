@@ -23,7 +23,12 @@ from plait.generators.checkpoints import (
     looks_like_path,
     with_revision,
 )
-from plait.generators.diffusion.designs import DESIGNS, PUBLISHED, Architecture
+from plait.generators.diffusion.designs import (
+    DESIGNS,
+    PUBLISHED,
+    Architecture,
+    PipelineDesign,
+)
 from plait.generators.diffusion.flops import (
     DECODER_FLOPS_PER_PIXEL,
     block_count,
@@ -176,6 +181,7 @@ class DiffusionSettings(ModelSettings):
             blocks=block_count(design),
             cpu_s=DRAWN_S,
             compiled=self.compile,
+            compile_s=_REGIONAL_S if has_repeated_blocks(design) else _WHOLE_S,
             usage=usage_of_drawing(pixels),
         )
 
@@ -358,6 +364,22 @@ class FastSettings(FurtherFilesSettings):
         """Return the stage, whose name says what made it faster."""
         shown = name if self.speed is None else f"{name} {self.speed}"
         return super().spec(shown, weights, gpu_gib)
+
+
+_REGIONAL_S = 9.6
+_WHOLE_S = 67.4
+"""Seconds of compiling one block of FLUX.1-dev for all of its kind, or all of it, on an
+H100 (docs.pytorch.org, note of 2026-05-11)."""
+_WITHOUT_REPEATED = (
+    *("SD3Transformer2DModel", "PixArtTransformer2DModel", "SanaTransformer2DModel"),
+)
+"""Denoisers that diffusers 0.42.1 cannot compile block by block."""
+
+
+def has_repeated_blocks(design: PipelineDesign) -> bool:
+    """Return whether one block of a denoiser is compiled for all of its kind."""
+    kinds = {kind for kind, _ in design.modules.values()}
+    return kinds.isdisjoint(_WITHOUT_REPEATED)
 
 
 _CLIP_TOKENS = 77

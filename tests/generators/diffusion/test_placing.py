@@ -25,6 +25,7 @@ from plait.generators.diffusion.placing import (
     spread,
     use_attention,
 )
+from plait.generators.diffusion.settings import has_repeated_blocks
 
 pytestmark = pytest.mark.models
 CPU = torch.device("cpu")
@@ -101,6 +102,8 @@ def test_a_model_that_dispatches_runs_the_named_kernel(name, monkeypatch):
         ("sdxl", {"BasicTransformerBlock"}),
         ("flux", {"FluxTransformerBlock", "FluxSingleTransformerBlock"}),
         ("sd3", {"SD3Transformer2DModel"}),
+        ("sana", {"SanaTransformer2DModel"}),
+        ("z-image", {"ZImageTransformerBlock"}),
     ],
 )
 def test_repeated_blocks_are_compiled_where_declared(architecture, compiled, monkeypatch):
@@ -108,8 +111,12 @@ def test_repeated_blocks_are_compiled_where_declared(architecture, compiled, mon
     monkeypatch.setattr(
         torch.nn.Module, "compile", lambda self: seen.add(type(self).__name__)
     )
-    compile_denoiser(denoiser_of(tiny_pipeline(architecture)))
+    denoiser = denoiser_of(tiny_pipeline(architecture))
+    compile_denoiser(denoiser)
     assert seen == compiled
+    assert has_repeated_blocks(DESIGNS[architecture]) == (
+        type(denoiser).__name__ not in seen
+    )
 
 
 def test_text_encoders_go_to_further_devices(monkeypatch):
