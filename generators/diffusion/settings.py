@@ -88,7 +88,8 @@ class DiffusionSettings(ModelSettings):
     scheduler: str | None = None
     """Class name in diffusers; None is the checkpoint's own."""
     attention: str = "sdpa"
-    """`sdpa`, `xformers`, `own`, or a name of diffusers' AttentionBackendName."""
+    """`sdpa`, `xformers`, `own`, or a name of diffusers' AttentionBackendName; `auto` is
+    the fastest of these that the GPU and the installed packages have, which is noted."""
     compile: bool = False
     """Compile the denoiser; fused kernels round differently."""
     safety_checker: Literal["checkpoint", "off"] = "checkpoint"
@@ -107,6 +108,12 @@ class DiffusionSettings(ModelSettings):
     """Keep idle modules (`model`) or all layers (`sequential`) in host memory; slow."""
     vae_slicing: bool = unkeyed(False)
     """Decode one image at a time: less memory for large batches."""
+
+    fuse_qkv: bool = unkeyed(False)
+    """Compute queries, keys and values of the denoiser by one product, as exactly as by
+    three; the weights of these are held twice."""
+    channels_last: bool = unkeyed(False)
+    """Hold what the autoencoder convolves with channels last, which is as exact."""
 
     @field_validator("arguments")
     @classmethod
@@ -320,6 +327,15 @@ class FastSettings(FurtherFilesSettings):
     speed_parameters: dict[str, JsonValue] = Field(default_factory=dict)
     """Of a cache: the fields of its configuration in diffusers, such as `threshold`; by
     default those that were published for the model."""
+
+    @model_validator(mode="after")
+    def _fused(self) -> FastSettings:
+        others = {"speed": self.speed, "denoiser": self.denoiser}
+        others["loras"] = None if self.fuse_loras else self.loras or None
+        for name, value in others.items():
+            if self.fuse_qkv and value is not None:
+                raise ValueError(f"fuse_qkv and {name} exclude each other; set one of them")
+        return self
 
     @model_validator(mode="after")
     def _fast(self) -> FastSettings:

@@ -69,6 +69,9 @@ _DRAWN = (
     *("qwen-image", "z-image-turbo", "flux2-klein", "pixart-sigma", "sana"),
 )
 _COMPILED = ("sdxl-turbo", "sdxl", "sd3", "flux", "qwen-image")
+_FUSED = ("sdxl", "sd3", "flux")
+_FUSE = "--set fuse_qkv=true --set channels_last=true"
+_BY_GPU = ("flux", "qwen-image", "z-image-turbo")
 _IN_FP8 = ("flux", "qwen-image", "z-image-turbo")
 _CACHES = ("first-block-cache", "taylorseer-cache", "magcache")
 """Of flux, for which their parameters were published."""
@@ -78,6 +81,8 @@ def _drawing() -> Iterator[tuple[str, str]]:
     """Yield a command for each model, lever and batch: what does not fit fails alone."""
     levers = [(name, "", "") for name in _DRAWN]
     levers += [(name, "compiled", "--set compile=true") for name in _COMPILED]
+    levers += [(name, "fused", _FUSE) for name in _FUSED]
+    levers += [(name, "attention", "--set attention=auto") for name in _BY_GPU]
     levers += [(name, "fp8", "--set speed=fp8") for name in _IN_FP8]
     levers += [("flux", cache, f"--set speed={cache}") for cache in _CACHES]
     for name, lever, setting in levers:
