@@ -1,7 +1,8 @@
-"""How far exact levers move images, beside how far the size of a batch does.
+r"""How far exact levers move images, beside how far the size of a batch does.
 
     python -m plait.benchmarks.speed.scripts.exactness --model sdxl --weights tiny
-    python -m plait.benchmarks.speed.scripts.exactness --model flux --weights dummy --dtype bfloat16
+    python -m plait.benchmarks.speed.scripts.exactness --model flux --weights dummy \
+        --dtype bfloat16
 
 A lever is exact where it moves values by at most 1e-5 of their range in float32, and in 16
 bits by no more, on average, than drawing four images together instead of one by one does.
@@ -10,7 +11,6 @@ The same images are drawn plainly, by diffusers' own call, and with one lever at
 
 from __future__ import annotations
 
-import copy
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -21,6 +21,7 @@ import torch
 
 from plait.benchmarks.results.table import ResultTable
 from plait.benchmarks.speed.scripts.common import Script
+from plait.cluster.loading import load_stage
 from plait.cluster.manifest import environment
 from plait.generators.diffusion.drawer import Drawer
 from plait.pipelines.presets import t2i
@@ -40,10 +41,7 @@ Floats = npt.NDArray[np.float32]
 def load(name: str, weights: Any, dtype: str, **changes: Any) -> Drawer:
     """Return a named model that computes in `dtype`, tiny weights too."""
     spec = t2i(name).model_copy(update={"dtype": dtype, **changes}).spec(name, weights)
-    kind = type(t2i(name))
-    known = {n: v for n, v in spec.settings.items() if n in kind.model_fields}
-    settings = kind(**{**known, **spec.options, "dtype": dtype})
-    drawer = Drawer(settings, weights)
+    drawer: Drawer = load_stage(spec).drawer
     if weights == "tiny":
         drawer.pipeline.to(dtype=getattr(torch, dtype))
     return drawer
@@ -106,7 +104,7 @@ def main(words: Sequence[str] | None = None) -> int:
         rows += rows_of(name, options.weights, options.dtype)
     head = ["model", "lever", "furthest", "mean", "exact"]
     title = f"Differences in {options.dtype}, {options.weights} weights"
-    script.report(title, ResultTable.of(title, head, rows), copy.copy(environment()))
+    script.report(title, ResultTable.of(title, head, rows), environment())
     return int(any(row[-1] == "no" for row in rows))
 
 
