@@ -113,6 +113,8 @@ class Work:
     """Seconds of a CPU core."""
     compiled: bool = False
     """Whether kernels are fused."""
+    compile_s: float = 0.0
+    """Seconds that fusing them takes a worker; 0 where a model has no such setting."""
     usage: Mapping[str, FigureRange] = field(default_factory=dict)
     """What the record says it used, by name, and its `disk_bytes`."""
 

@@ -54,6 +54,12 @@ class TextToImage:
         """Return one image per request; a request that cannot be drawn fails alone."""
         return answer_all([self._read(request) for request in inputs], self._draw)
 
+    def forget(self) -> None:
+        """Forget what earlier prompts were encoded as; for measurements."""
+        for drawer in (self.drawer, self.plain):
+            if drawer.encoder is not None:
+                drawer.encoder.forget()
+
     def _read(self, request: ImageRequest) -> _Asked | Skip | Failure:
         sources = [part for part in request.context if isinstance(part, Image)]
         if sources and (reason := unseen(self.pipeline, len(sources))):

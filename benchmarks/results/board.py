@@ -569,7 +569,16 @@ class Board:
             found.append(f"mini weights ({', '.join(mini)}), {about}")
         if self.thoughts:
             found.append(self._about_thoughts)
+        if levers := self._levers:
+            named = "; ".join(f"{name}: {', '.join(own)}" for name, own in levers.items())
+            found.append(f"images that are not the plain model's ({named})")
         return found
+
+    @cached_property
+    def _levers(self) -> dict[str, list[str]]:
+        """By system, what makes its images others than its model's, where anything does."""
+        levers = {system.name: levers_of(system) for system in self.systems}
+        return {name: own for name, own in levers.items() if own}
 
     @property
     def _about_thoughts(self) -> str:
@@ -605,6 +614,8 @@ class Board:
             parts.append("Mini weights: nothing is said about published models.")
         if self.thoughts:
             parts.append("Some answers hold the model's thought.")
+        for name, levers in self._levers.items():
+            parts.append(f"{name} draws with {', '.join(levers)}.")
         return " ".join(parts)
 
 
@@ -612,6 +623,23 @@ def weights_of(system: DescribedSystem) -> str | None:
     """Return the weights a system ran on; None where it has none (endpoints)."""
     kinds = {str(stage.weights) for stage in system.stages if stage.weights is not None}
     return "mixed" if len(kinds) > 1 else next(iter(kinds), None)
+
+
+_OF_FILES = {"loras": "LoRA", "fused-loras": "LoRA", "denoiser": "another denoiser"}
+"""Beginnings of what a checkpoint's identity names besides it, and what they are."""
+
+
+def levers_of(system: DescribedSystem) -> list[str]:
+    """Return what makes a system's images others than its model's: a `speed`, adapters."""
+    found: dict[str, None] = {}
+    for stage in system.stages:
+        if speed := stage.settings.get("speed"):
+            found[str(speed)] = None
+        for part in stage.identity.split("+"):
+            kind, _, _ = part.partition(":")
+            if kind in _OF_FILES:
+                found[_OF_FILES[kind]] = None
+    return [*found]
 
 
 def _order(first: Iterable[str], others: Iterable[str]) -> list[str]:

@@ -16,7 +16,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from plait.benchmarks.results.board import DONE, RAW, SCORED, Board, Group, Mask, weights_of
+from plait.benchmarks.results.board import (
+    DONE,
+    RAW,
+    SCORED,
+    Board,
+    Group,
+    Mask,
+    levers_of,
+    weights_of,
+)
 from plait.benchmarks.results.comparisons import comparisons, ranges_of_ranks
 from plait.benchmarks.results.numbers import NumberForm, estimate_of
 from plait.benchmarks.results.people import agreement_of
@@ -84,6 +93,8 @@ def _rows_of_systems(board: Board) -> list[dict[str, Any]]:
             "n": board.n,
             "repeats": board.rounds,
         }
+        if levers := levers_of(system):
+            row["levers"] = levers
         row |= _counts(board, system.name, board.groups, scores, board.answers)
         row |= board.mark_of(system.name)
         row["scores"] = {}

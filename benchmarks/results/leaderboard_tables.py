@@ -103,7 +103,12 @@ def _column_of(rows: Sequence[LeaderboardRow], key: str) -> list[Any]:
 
 
 def _systems(rows: Sequence[LeaderboardRow]) -> Column:
-    return _texts("system", _column_of(rows, "system"), numeric=False)
+    """Return the names, each with what makes its images others than its model's."""
+    names = []
+    for row in rows:
+        levers = row.get("levers")
+        names.append(f"{row['system']} [{', '.join(levers)}]" if levers else row["system"])
+    return _texts("system", names, numeric=False)
 
 
 def _mean_column(

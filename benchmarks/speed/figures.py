@@ -49,7 +49,8 @@ class Speed:
     """Notes about one variant of computing the workload; times are in seconds."""
 
     variant: str
-    """`upstream`, the original program's loop, or `batch 8`."""
+    """`upstream`, the original program's loop, or `batch 8`; where that loop was given
+    each batch, `upstream batch 8`."""
     seconds: list[float] = field(default_factory=list)
     """For the whole workload, of every round."""
     outcomes: Sequence[Outcome[Any]] = field(default=(), repr=False)
@@ -314,7 +315,7 @@ class Figures:
             return "the stage writes no text"
         if self._around.server:
             return STREAMED
-        if self._speed.variant == "upstream":
+        if self._speed.variant.startswith("upstream"):
             return "the original's loop does not tell when a token arrives"
         unknown = "no decoding loop that plait knows ran"
         return self._speed.reasons.get("tokens", unknown)

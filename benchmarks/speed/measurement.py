@@ -72,7 +72,8 @@ def take_measurement(request: StageRequest, command: Sequence[str]) -> Measureme
     loop = upstream_loop(spec, stage) if request.upstream else None
     variants = variants_of(stage, request.batches, loop, eager=request.eager)
     clock = Clock()
-    speeds = measure(variants, inputs, request.rounds, clock, _why_uncounted(spec))
+    uncounted = _why_uncounted(spec)
+    speeds = measure(variants, inputs, request.rounds, clock, uncounted, stage)
     if not speeds:
         raise UsageError("no batch size fits into memory; give smaller ones with --batches")
     around = Surroundings(

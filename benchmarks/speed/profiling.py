@@ -23,6 +23,7 @@ from plait.benchmarks.results.table import ResultTable
 from plait.benchmarks.runs.forecast.machines import same_gpu
 from plait.benchmarks.runs.forecast.prior import GPUS, Gpu
 from plait.benchmarks.speed.device import device_name, synchronise
+from plait.benchmarks.speed.rounds import forget_earlier
 
 _ATTENTION = "aten::scaled_dot_product_attention"
 _COPIES = ("aten::copy_", "Memcpy")
@@ -179,6 +180,7 @@ def profile_call(
     if on_gpu:
         activities.append(ProfilerActivity.CUDA)
     with _marking(pipeline) as marks:
+        forget_earlier(compute)
         synchronise()
         with torch.profiler.profile(activities=activities) as profiler:
             began = time.perf_counter()
@@ -186,6 +188,7 @@ def profile_call(
             synchronise()
             seconds = time.perf_counter() - began
         marks.restart()
+        forget_earlier(compute)
         with FlopCounterMode(display=False) as marks.counter:
             compute(inputs)
     trace.parent.mkdir(parents=True, exist_ok=True)

@@ -72,10 +72,17 @@ class Measurement:
         return list(zip(self.speeds, self.figures, strict=True))
 
     def ratio(self, speed: Speed) -> float | None:
-        """Return how many times as fast it is as the first variant; None for that one."""
-        if speed is self.speeds[0]:
-            return None
-        return self.speeds[0].median_s / speed.median_s
+        """Return how many times as fast it is as what it stands beside; None for that.
+
+        That is the original's loop at the same size, or else the first variant.
+        """
+        beside = self._beside(speed)
+        return None if speed is beside else beside.median_s / speed.median_s
+
+    def _beside(self, speed: Speed) -> Speed:
+        size = speed.variant.removeprefix("upstream ").removesuffix(" eager")
+        named = {other.variant: other for other in self.speeds}
+        return named.get(f"upstream {size}", self.speeds[0])
 
     def agreement(self, speed: Speed) -> int:
         """Count the answers that equal those of the first variant; see `same`."""
@@ -120,7 +127,9 @@ class Measurement:
         amounts = self._amounts()
         rates = [f"{name}/{_time_unit(name)}" for name in amounts]
         head = ["variant", "s", "records/s", *rates, "peak GiB", "of bandwidth"]
-        head += [f"x {self.speeds[0].variant}", "same answers", "failed"]
+        beside = self.speeds[0].variant
+        beside = "upstream" if beside.startswith("upstream") else beside
+        head += [f"x {beside}", "same answers", "failed"]
         rows = [self._rate_row(speed, figures, amounts) for speed, figures in self._pairs]
         return ResultTable.of(f"{self.title} on {self.place}", head, rows)
 

@@ -37,13 +37,15 @@ UPSTREAM: Mapping[str, str] = {
     "plait.generators.gill.draft:GillDraft": f"{_LOOPS}:GillLoop",
     "plait.generators.janus.condition:JanusCondition": f"{_LOOPS}:JanusLoop",
     "plait.generators.minigpt5.draft:MiniGPT5Draft": f"{_LOOPS}:MiniGPT5Loop",
+    "plait.pipelines.text_to_image:TextToImage": f"{_LOOPS}:PipelineLoop",
     "plait.pipelines.vlm.stage:VisionLanguageModel": f"{_LOOPS}:GenerateLoop",
     "plait.scorers.internvl.stage:MmieScore": f"{_LOOPS}:MmieScoreLoop",
 }
 """Target of a stage -> `module:Class` that runs its weights as upstream's loop does.
 
 The class takes the loaded stage; its `__call__` has the contract of a stage. With
-`batched = True` it is given the largest batch, otherwise one input at a time.
+`batched = True` it is given the largest batch, with `at_every_size = True` each batch
+that the stage is given, otherwise one input at a time.
 """
 
 
@@ -76,9 +78,14 @@ def variants_of(
         with eagerly():
             return compute(inputs)
 
-    size = max(sizes) if getattr(loop, "batched", False) else 1
-    made = [] if loop is None else [Variant("upstream", loop, size)]
+    made: list[Variant] = []
+    each = getattr(loop, "at_every_size", False)
+    if loop is not None and not each:
+        size = max(sizes) if getattr(loop, "batched", False) else 1
+        made.append(Variant("upstream", loop, size))
     for size in sizes:
+        if loop is not None and each:
+            made.append(Variant(f"upstream batch {size}", loop, size))
         if eager:
             made.append(Variant(f"batch {size} eager", without_graphs, size))
         made.append(Variant(f"batch {size}", compute, size))
@@ -105,14 +112,20 @@ def load_timed(spec: StageSpec, sizes: Sequence[int]) -> tuple[Any, float]:
     return stage, time.perf_counter() - began
 
 
+def forget_earlier(stage: Any) -> None:
+    """Let a stage forget what it remembers of inputs: rounds have the same ones."""
+    getattr(stage, "forget", lambda: None)()
+
+
 def measure(
     variants: Sequence[Variant],
     inputs: Sequence[Any],
     rounds: int,
     clock: Clock | None = None,
     uncounted: str | None = None,
+    stage: Any = None,
 ) -> list[Speed]:
-    """Measure the speeds of all variants.
+    """Measure the speeds of all variants, which may be of one `stage` that remembers.
 
     Operations are counted unless `uncounted` says why they cannot be. A variant that does
     not fit into the device's memory is left out, with a message on stderr.
@@ -122,11 +135,13 @@ def measure(
     pairs = [(variant, Speed(variant.name)) for variant in variants]
     fitting = [(v, s) for v, s in pairs if _fits(v, inputs, s, clock)]
     for variant, speed in rounds * fitting:
+        forget_earlier(stage)
         with peak_memory() as peak:
             _round(variant, inputs, speed, clock, meter)
         speed.peak_memory_gib = max(speed.peak_memory_gib, peak.gib)
         speed.energy_reason = meter.reason
     for variant, speed in fitting:
+        forget_earlier(stage)
         _count(variant, inputs, speed, uncounted)
     return [speed for _, speed in fitting]
 

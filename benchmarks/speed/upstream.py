@@ -7,6 +7,7 @@ answer as the loaded stage does, from the same random numbers.
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import partial
@@ -27,6 +28,7 @@ from plait.generators.gill.draft import GillDraft
 from plait.generators.janus.condition import JanusCondition
 from plait.generators.janus.models import BEGIN_IMAGE, BOS, EOS, PAD
 from plait.generators.minigpt5.draft import MiniGPT5Draft, MiniGPT5Track
+from plait.pipelines.text_to_image import TextToImage
 from plait.pipelines.vlm.decoding import by_generate
 from plait.pipelines.vlm.stage import VisionLanguageModel
 from plait.scorers.internvl.prompts import JudgePrompt
@@ -142,6 +144,26 @@ class GenerateLoop(VisionLanguageModel):
     def __init__(self, stage: VisionLanguageModel) -> None:
         vars(self).update(vars(stage))
         self._write = partial(by_generate, self._model, self.settings)
+
+
+class PipelineLoop(TextToImage):
+    """A text-to-image model as diffusers draws: its pipeline, called with the texts.
+
+    Without what plait adds around that: text encoders run in every call, and the scheduler
+    holds its timesteps on the device. A lever of the denoiser (`speed`, `compile`) is the
+    loop's too.
+    """
+
+    at_every_size = True
+
+    def __init__(self, stage: TextToImage) -> None:
+        vars(self).update(vars(stage))
+        drawer = copy.copy(stage.plain)
+        drawer.pipeline = copy.copy(drawer.pipeline)
+        scheduler = drawer.pipeline.scheduler
+        drawer.pipeline.scheduler = type(scheduler).from_config(scheduler.config)
+        drawer.encoder = None
+        self.drawer = self.plain = drawer
 
 
 class Emu2Loop(Emu2Condition):

@@ -23,6 +23,8 @@ from plait.generators.diffusion.loading import load_published, quiet
 from plait.generators.diffusion.placing import (
     compile_denoiser,
     denoiser_of,
+    fuse_projections,
+    hold_channels_last,
     keep_timesteps_on_host,
     place,
     use_attention,
@@ -78,6 +80,10 @@ def load_pipeline(
             if (vae := pipeline.components.get("vae")) is None:
                 raise ValueError(f"{type(pipeline).__name__} has no vae for vae_slicing")
             vae.enable_slicing()
+        if settings.fuse_qkv:
+            fuse_projections(pipeline)
+        if settings.channels_last:
+            hold_channels_last(pipeline)
         use_attention(pipeline, settings.attention, device, dtype)
         place(pipeline, settings, device)
         if settings.compile:
@@ -163,6 +169,10 @@ class Drawer:
             self._counter = speed_up(pipeline, settings, device, dtype)
         taken = getattr(pipeline, "taken_variants", None)
         self._taken = {"variants": taken} if taken else {}
+        if chosen := getattr(pipeline, "chosen_attention", None):
+            self._taken["attention"] = chosen
+        if quantised := getattr(pipeline, "quantised", None):
+            self._taken["quantised"] = quantised
         self._draw_with(pipeline)
 
     def _draw_with(self, pipeline: Any) -> None:
@@ -263,6 +273,8 @@ class Drawer:
         usage: dict[str, float] = {"images": 1}
         if (steps := self.arguments.get("num_inference_steps")) is not None:
             usage["steps"] = steps
+            if (share := self.notes.get("skipped_steps")) is not None:
+                usage["skipped_steps"] = share * steps
         height, width = image.shape[:2]
         notes = {"size": [width, height], **self.notes}
         if unsafe:

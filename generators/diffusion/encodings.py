@@ -106,11 +106,17 @@ class PromptEncoder:
         self._given = _arguments_of_encoding(pipeline, call, device)
         called = inspect.signature(pipeline.__call__).parameters
         self._texts = [n for n in ("prompt", "negative_prompt") if n in called]
-        self._negative_row: Row | None = None
         # Alone, a prompt is encoded to the last bit as beside any others. A GPU, which is
         # not so exact, encodes many in little more time than one.
-        group = 1 if device.type == "cpu" else settings.batch_size
-        self._rows = Memo[str, str, Row](self._encode, group, REMEMBERED_BYTES, _bytes_of)
+        self._group = 1 if device.type == "cpu" else settings.batch_size
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget all encodings, so that what follows is encoded anew."""
+        self._negative_row: Row | None = None
+        self._rows = Memo[str, str, Row](
+            self._encode, self._group, REMEMBERED_BYTES, _bytes_of
+        )
 
     def conditions(self, each: Mapping[str, Any]) -> dict[str, Any]:
         """Return what takes the place of the texts of a batch in the pipeline's call.
@@ -172,7 +178,8 @@ class PromptEncoder:
         if self._says_guided:
             given["do_classifier_free_guidance"] = guided
         with torch.no_grad():
-            return self._pipeline.encode_prompt(prompts, **self._given, **given)
+            # Z-Image's pipeline writes into the list.
+            return self._pipeline.encode_prompt([*prompts], **self._given, **given)
 
     def _join(self, rows: Sequence[Row]) -> dict[str, Any]:
         if self._family.listed:

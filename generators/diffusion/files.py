@@ -27,12 +27,14 @@ from plait.generators.diffusion.settings import (
 )
 from plait.generators.errors import CheckpointError
 from plait.generators.extras import import_extra
-from plait.generators.loading.files import read_json
+from plait.generators.loading.files import read_json, shapes_in
 from plait.generators.loading.soundness import is_adapter, refuse_broken
 from plait.generators.loading.strict import first_keys
 
 _CONFIGURATION = ["*.json", "*.txt", "*.model", "*.jinja"]
 """Everything of a repository that is not weights."""
+_OF_NUNCHAKU = (".wscales", ".smooth_factor")
+"""Endings of names of tensors that only Nunchaku's files have."""
 _BROKEN = (
     OSError,
     ValueError,
@@ -99,6 +101,11 @@ def load_denoiser(kind: Any, file: str, config: Path, dtype: torch.dtype) -> Any
         raise CheckpointError(
             f"denoiser {file!r}: diffusers {diffusers.__version__} does not read a "
             f"{kind.__name__} from one file"
+        )
+    if path.suffix != GGUF and any(n.endswith(_OF_NUNCHAKU) for n in shapes_in(path)):
+        raise CheckpointError(
+            f"denoiser {file!r} is quantised for Nunchaku, which is not run; name a "
+            "file of plain weights or of GGUF"
         )
     further: dict[str, Any] = {}
     if path.suffix == GGUF:

@@ -22,6 +22,7 @@ from plait.generators.diffusion.designs import DESIGNS
 from plait.generators.diffusion.files import load_denoiser, load_single_file
 from plait.generators.diffusion.settings import DiffusionSettings, FurtherFilesSettings
 from plait.generators.errors import CheckpointError
+from plait.generators.extras import import_extra
 from plait.generators.loading.files import read_json
 from plait.generators.loading.soundness import (
     choose_variant,
@@ -75,6 +76,7 @@ def load_published(settings: DiffusionSettings, dtype: torch.dtype) -> Any:
         tokenizer = getattr(part, "tokenizer", part)
         if isinstance(tokenizer, transformers.PreTrainedTokenizerBase):
             refuse_lost_words(tokenizer, str(folder / component))
+    pipeline.quantised = quantised_parts(folder, kinds)
     taken = variants_of(folder, kinds, variant) if variant is None else {}
     pipeline.taken_variants = {n: v for n, v in taken.items() if v}
     return pipeline
@@ -176,12 +178,17 @@ def modules_of(
     """
     variants = variants_of(folder, kinds, variant)
     _require_files(folder, kinds, variants)
+    quantised = quantised_parts(folder, kinds)
+    for name, method in quantised.items():
+        _refuse_unrunnable(f"component {name!r} of {folder}", method)
     parts: dict[str, Any] = {}
     differences: list[str] = []
     for name, kind in kinds.items():
         if issubclass(kind, torch.nn.Module):
             stored = variants[name] or None
-            parts[name], misfits = _module(kind, folder, name, dtype, stored)
+            parts[name], misfits = _module(
+                kind, folder, name, dtype, stored, quantised=name in quantised
+            )
             differences += misfits
     if differences:
         raise CheckpointError(
@@ -235,8 +242,46 @@ _OF_VARIANTS = (
 )
 
 
+def quantised_parts(folder: Path, kinds: Kinds) -> dict[str, str]:
+    """Return the components whose weights are quantised, and by which program."""
+    found: dict[str, str] = {}
+    for name, kind in kinds.items():
+        file = folder / name / "config.json"
+        if issubclass(kind, torch.nn.Module) and file.is_file():
+            about = read_json(file).get("quantization_config") or {}
+            if method := about.get("quant_method"):
+                found[name] = str(method)
+    return found
+
+
+_BITSANDBYTES = "bitsandbytes"
+_NUNCHAKU = ("nunchaku", "svdquant")
+
+
+def _refuse_unrunnable(what: str, method: str) -> None:
+    """Raise UsageError or CheckpointError for weights that cannot be used here."""
+    others = "name the plain checkpoint, or one whose denoiser is a file of GGUF"
+    if method in _NUNCHAKU:
+        raise CheckpointError(
+            f"{what} is quantised for Nunchaku, which is not run; {others}"
+        )
+    if method == _BITSANDBYTES:
+        import_extra(_BITSANDBYTES, what)
+        if not torch.cuda.is_available():
+            raise CheckpointError(
+                f"{what} is quantised by bitsandbytes, whose weights diffusers loads onto "
+                f"a GPU, and there is none; {others}"
+            )
+
+
 def _module(
-    kind: type[Any], folder: Path, name: str, dtype: torch.dtype, variant: str | None
+    kind: type[Any],
+    folder: Path,
+    name: str,
+    dtype: torch.dtype,
+    variant: str | None,
+    *,
+    quantised: bool = False,
 ) -> tuple[Any, list[str]]:
     try:
         module, info = kind.from_pretrained(
@@ -245,10 +290,14 @@ def _module(
             dtype=dtype,
             variant=variant,
             local_files_only=True,
-            ignore_mismatched_sizes=True,
+            # Packed weights have another shape; the quantiser compares them itself.
+            ignore_mismatched_sizes=not quantised,
             output_loading_info=True,
         )
-    except (OSError, ValueError, RuntimeError, SafetensorError, KeyError) as error:
+    except (
+        *(OSError, ValueError, RuntimeError, SafetensorError, KeyError),
+        ImportError,  # of what quantised weights need
+    ) as error:
         empty = not files_of_weights(folder / name, variant or "")
         raise CheckpointError(
             f"checkpoint {folder}: component {name!r} cannot be read: "

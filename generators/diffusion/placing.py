@@ -14,7 +14,12 @@ from typing import Any
 
 import torch
 from accelerate import dispatch_model
-from diffusers.models.attention_dispatch import AttentionBackendName
+from diffusers.models.attention_dispatch import (
+    AttentionBackendName,
+    attention_backend,
+    dispatch_attention_fn,
+)
+from torch.nn.functional import scaled_dot_product_attention
 
 from plait.generators.checkpoints import first_line
 from plait.generators.diffusion.settings import DiffusionSettings
@@ -107,9 +112,42 @@ def compile_denoiser(denoiser: Any) -> None:
         denoiser.compile()
 
 
+_FUSED = (*("UNet2DConditionModel", "SD3Transformer2DModel", "FluxTransformer2DModel"),)
+"""Denoisers that compute the same with fused projections (`test_placing.py`). diffusers
+would fuse others, such as SANA's, and have them attend in another way."""
+
+
+def fuse_projections(pipeline: Any) -> None:
+    """Let one product give queries, keys and values; ValueError where that is not exact."""
+    denoiser = denoiser_of(pipeline)
+    kind = type(denoiser).__name__
+    if kind not in _FUSED:
+        raise ValueError(
+            f"fuse_qkv is not known to be exact for {kind}; it is for {', '.join(_FUSED)}"
+        )
+    denoiser.fuse_qkv_projections()
+
+
+def hold_channels_last(pipeline: Any) -> None:
+    """Hold the autoencoder's weights channels last; ValueError where it has none such."""
+    vae = pipeline.components.get("vae")
+    if vae is None or any(weight.dim() > 4 for weight in vae.parameters()):
+        kind = type(pipeline if vae is None else vae).__name__
+        raise ValueError(
+            f"channels_last is for autoencoders of single images, and not for {kind}; "
+            "leave it out"
+        )
+    vae.to(memory_format=torch.channels_last)
+
+
+_AUTO = "auto"
 _OWN = "own"
 _SDPA = "sdpa"
 _XFORMERS = "xformers"
+_HOPPER = 9
+"""Compute capability of H100 and H200."""
+_ATTENTION_ERROR = 2e-2
+"""Of values around 1 in 16 bits: kernels sum in other orders."""
 _NATIVE = "native"
 """diffusers' name of torch's scaled dot product attention."""
 _REPLACEABLE = {
@@ -152,6 +190,56 @@ def use_attention(
             reason = f"attention {name!r} cannot run on {place}: {first_line(error)}"
     others = ", ".join(choice for choice in choices if choice != name)
     raise AttentionError(f"{reason}; choose one of {others}")
+
+
+def _fastest(device: torch.device) -> Sequence[str]:
+    """Return the kernels to try on a GPU, by its generation; none on a CPU.
+
+    FlashAttention 3 is written for Hopper; on Blackwell cuDNN's is the newest.
+    """
+    if device.type != "cuda":
+        return ()
+    major, _ = torch.cuda.get_device_capability(device)
+    if major == _HOPPER:
+        return ("_flash_3", "_native_cudnn", "flash")
+    return ("_native_cudnn", "flash") if major > _HOPPER else ("flash",)
+
+
+def _choose_attention(
+    denoiser: Any, device: torch.device, dtype: torch.dtype
+) -> str | None:
+    """Switch to the first kernel that is there and right; None with nothing to try."""
+    names = _fastest(device)
+    if not names or not _dispatches(_processors(denoiser)):
+        return None
+    choices = attention_choices(denoiser)
+    for name in names:
+        if name in choices and _is_right(name, device, dtype):
+            try:
+                denoiser.set_attention_backend(name)
+                return name
+            except (ImportError, OSError, RuntimeError, ValueError):
+                continue
+    denoiser.set_attention_backend(_NATIVE)
+    return _SDPA
+
+
+def _is_right(name: str, device: torch.device, dtype: torch.dtype) -> bool:
+    """Return whether a kernel runs here, and computes what torch's does.
+
+    A package for another torch or GPU can be imported, and then fails, or is wrong.
+    """
+    generator = torch.Generator("cpu").manual_seed(0)
+    shape = (3, 1, 64, 2, 64)
+    query, key, value = torch.randn(shape, generator=generator).to(device, dtype)
+    try:
+        with torch.no_grad(), attention_backend(name):
+            made = dispatch_attention_fn(query, key, value)
+        heads_first = (tensor.transpose(1, 2) for tensor in (query, key, value))
+        expected = scaled_dot_product_attention(*heads_first).transpose(1, 2)
+    except (ImportError, OSError, RuntimeError, ValueError):
+        return False
+    return bool(torch.allclose(made.float(), expected.float(), atol=_ATTENTION_ERROR))
 
 
 def attention_choices(denoiser: Any) -> list[str]:

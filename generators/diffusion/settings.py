@@ -23,7 +23,12 @@ from plait.generators.checkpoints import (
     looks_like_path,
     with_revision,
 )
-from plait.generators.diffusion.designs import DESIGNS, PUBLISHED, Architecture
+from plait.generators.diffusion.designs import (
+    DESIGNS,
+    PUBLISHED,
+    Architecture,
+    PipelineDesign,
+)
 from plait.generators.diffusion.flops import (
     DECODER_FLOPS_PER_PIXEL,
     block_count,
@@ -83,7 +88,8 @@ class DiffusionSettings(ModelSettings):
     scheduler: str | None = None
     """Class name in diffusers; None is the checkpoint's own."""
     attention: str = "sdpa"
-    """`sdpa`, `xformers`, `own`, or a name of diffusers' AttentionBackendName."""
+    """`sdpa`, `xformers`, `own`, or a name of diffusers' AttentionBackendName; `auto` is
+    the fastest of these that the GPU and the installed packages have, which is noted."""
     compile: bool = False
     """Compile the denoiser; fused kernels round differently."""
     safety_checker: Literal["checkpoint", "off"] = "checkpoint"
@@ -102,6 +108,12 @@ class DiffusionSettings(ModelSettings):
     """Keep idle modules (`model`) or all layers (`sequential`) in host memory; slow."""
     vae_slicing: bool = unkeyed(False)
     """Decode one image at a time: less memory for large batches."""
+
+    fuse_qkv: bool = unkeyed(False)
+    """Compute queries, keys and values of the denoiser by one product, as exactly as by
+    three; the weights of these are held twice."""
+    channels_last: bool = unkeyed(False)
+    """Hold what the autoencoder convolves with channels last, which is as exact."""
 
     @field_validator("arguments")
     @classmethod
@@ -176,6 +188,7 @@ class DiffusionSettings(ModelSettings):
             blocks=block_count(design),
             cpu_s=DRAWN_S,
             compiled=self.compile,
+            compile_s=_REGIONAL_S if has_repeated_blocks(design) else _WHOLE_S,
             usage=usage_of_drawing(pixels),
         )
 
@@ -316,6 +329,15 @@ class FastSettings(FurtherFilesSettings):
     default those that were published for the model."""
 
     @model_validator(mode="after")
+    def _fused(self) -> FastSettings:
+        others = {"speed": self.speed, "denoiser": self.denoiser}
+        others["loras"] = None if self.fuse_loras else self.loras or None
+        for name, value in others.items():
+            if self.fuse_qkv and value is not None:
+                raise ValueError(f"fuse_qkv and {name} exclude each other; set one of them")
+        return self
+
+    @model_validator(mode="after")
     def _fast(self) -> FastSettings:
         if self.speed in (None, "fp8"):
             if self.speed_parameters:
@@ -358,6 +380,22 @@ class FastSettings(FurtherFilesSettings):
         """Return the stage, whose name says what made it faster."""
         shown = name if self.speed is None else f"{name} {self.speed}"
         return super().spec(shown, weights, gpu_gib)
+
+
+_REGIONAL_S = 9.6
+_WHOLE_S = 67.4
+"""Seconds of compiling one block of FLUX.1-dev for all of its kind, or all of it, on an
+H100 (docs.pytorch.org, note of 2026-05-11)."""
+_WITHOUT_REPEATED = (
+    *("SD3Transformer2DModel", "PixArtTransformer2DModel", "SanaTransformer2DModel"),
+)
+"""Denoisers that diffusers 0.42.1 cannot compile block by block."""
+
+
+def has_repeated_blocks(design: PipelineDesign) -> bool:
+    """Return whether one block of a denoiser is compiled for all of its kind."""
+    kinds = {kind for kind, _ in design.modules.values()}
+    return kinds.isdisjoint(_WITHOUT_REPEATED)
 
 
 _CLIP_TOKENS = 77

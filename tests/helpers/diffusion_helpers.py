@@ -104,14 +104,20 @@ class Spy:
 
     def __call__(self, **given: Any) -> Any:
         self.calls.append(given)
-        if len(given["generator"]) > self.memory:
+        if _images(given) > self.memory:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return self.pipeline(**given)
 
     @property
     def sizes(self) -> list[int]:
         """How many images each call was for."""
-        return [len(call["generator"]) for call in self.calls]
+        return [_images(call) for call in self.calls]
+
+
+def _images(given: dict[str, Any]) -> int:
+    """For how many images a pipeline is called; one at a time has no list."""
+    generators = given["generator"]
+    return len(generators) if isinstance(generators, list) else 1
 
 
 def edit(path: Path, change: Callable[[dict[str, torch.Tensor]], Any]) -> None:

@@ -15,7 +15,7 @@ from plait.benchmarks.results.board import Board
 from plait.benchmarks.results.table import ResultTable
 from plait.benchmarks.runs.config import USD, is_run
 from plait.benchmarks.runs.forecast.machines import Machine
-from plait.benchmarks.runs.forecast.prior import ASSUMED, GPUS, gpu_of
+from plait.benchmarks.runs.forecast.prior import ASSUMED, GPUS, break_even, gpu_of
 from plait.benchmarks.runs.forecast.rates import (
     IMAGES,
     OTHER_WORK,
@@ -313,6 +313,7 @@ def _notes(
             f"exist yet: {'; '.join(grounds)}"
         )
     yield from _notes_on_other_work(stages)
+    yield from _notes_on_compiling(stages, sources)
     if sources.address is not None and not sources.machine.described:
         yield (
             f"The size of the cluster at {sources.address} is not known, so this forecast "
@@ -341,6 +342,31 @@ def _notes(
         )
     for name in run.unplaced:
         yield f"{name} fits on no node of {sources.machine} and is not included"
+
+
+def _notes_on_compiling(stages: Sequence[StageForecast], sources: Sources) -> Iterator[str]:
+    for stage in stages:
+        spec = stage.spec
+        work = spec.work
+        if work is None or not work.compile_s:
+            continue
+        measured_s = sources.compile_s(spec)
+        even = break_even(spec, sources.machine, stage.rates.seconds, measured_s)
+        if even is None:
+            continue
+        planned = stage.jobs / max(stage.workers, 1)
+        pays = planned >= even.records
+        if work.compiled:
+            advice = "it pays" if pays else "leave compile out"
+        else:
+            advice = "set compile = true" if pays else "it would not pay"
+        origin = "as measured" if even.measured else "an estimate"
+        yield (
+            f"{spec.name}: compiling takes a worker about {even.compile_s:.3g} s "
+            f"({origin}) and saves about {even.saved_s:.2g} s an image, which pays after "
+            f"{even.records:,} images; with {planned:,.0f} planned for each worker, "
+            f"{advice}"
+        )
 
 
 def _notes_on_other_work(stages: Sequence[StageForecast]) -> Iterator[str]:

@@ -9,6 +9,7 @@ for a token, however small the model and the batch are.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
 from typing import NamedTuple, get_args
 
 from plait.benchmarks.runs.forecast.machines import Machine, same_gpu
@@ -144,6 +145,52 @@ def _steps(spec: StageSpec, work: Work, batch: int, end: RangeEnd) -> float:
     if spec.placement.server or steps.low == steps.high:
         return steps.at(end)
     return min(work.most_steps, steps.at(end) * (1 + UNEVEN * math.log(batch)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakEven:
+    """From how many records of a worker on it pays to compile a model."""
+
+    compile_s: float
+    saved_s: float
+    """By record, on average."""
+    measured: bool
+    """Whether `compile_s` is what an earlier run took."""
+
+    @property
+    def records(self) -> int:
+        """The least number of records that together save what compiling takes."""
+        return math.ceil(self.compile_s / self.saved_s)
+
+
+def break_even(
+    spec: StageSpec, machine: Machine, seconds: FigureRange | None, measured_s: float | None
+) -> BreakEven | None:
+    """Return when compiling pays; None for models that are not compiled or not known.
+
+    Args:
+        spec: A stage, compiled or not.
+        machine: On which it runs.
+        seconds: Of one worker for one record of `spec` as it is.
+        measured_s: What compiling took in an earlier run, where one is known.
+    """
+    gpu = gpu_of(machine)
+    work = spec.work
+    served = spec.placement.remote or spec.placement.server is not None
+    if work is None or not work.compile_s or gpu is None or seconds is None or served:
+        return None
+    plain = _batch_s(spec, replace(work, compiled=False), gpu, "mean")
+    compiled = _batch_s(spec, replace(work, compiled=True), gpu, "mean")
+    now = compiled if work.compiled else plain
+    saved_s = seconds.mean * (plain - compiled) / now
+    if saved_s <= 0:
+        return None
+    known = measured_s is not None
+    return BreakEven(
+        compile_s=measured_s if measured_s is not None else work.compile_s,
+        saved_s=saved_s,
+        measured=known,
+    )
 
 
 def load_of(spec: StageSpec) -> FigureRange | None:

@@ -104,6 +104,8 @@ class Batches:
     seconds: np.ndarray[Any, np.dtype[np.float64]]
     usage: Mapping[str, float] = field(default_factory=dict)
     """Sums over all records."""
+    warm_up_s: float = 0.0
+    """By which a first batch, which is left out, was longer than others of its size."""
 
     @classmethod
     def pool(cls, parts: Iterable[Batches]) -> Batches:
@@ -250,7 +252,13 @@ def _batches_in(root: AnyPath, folder: str) -> Batches | None:
     usage = _sums(map(json.loads, done["usage"].fill_null("{}").to_pylist()))
     usage["disk_bytes"] = size * len(done) / len(table)
     scaled = {name: amount * share for name, amount in usage.items() if name in _USED}
-    return Batches(records=records[first:], seconds=seconds[first:], usage=scaled)
+    warm_up_s = seconds[0] - records[0] * each[1:].mean() if first else 0.0
+    return Batches(
+        records=records[first:],
+        seconds=seconds[first:],
+        usage=scaled,
+        warm_up_s=float(warm_up_s),
+    )
 
 
 def _read_records(root: AnyPath, folder: str) -> tuple[pa.Table | None, int]:
@@ -422,6 +430,18 @@ class Sources:
             return True
         alike = run.machine.runs_like(self.machine, spec.placement.num_gpus)
         return run.address is None and alike
+
+    def compile_s(self, spec: StageSpec) -> float | None:
+        """Return by how much the first batch was longer where the stage was compiled.
+
+        None where no run on hardware of the same kind has such a batch.
+        """
+        compiled = replace(spec, settings={**spec.settings, "compile": True})
+        for run in self.runs:
+            batches = run.batches(compiled) if self._is_alike(run, spec) else None
+            if batches is not None and batches.warm_up_s:
+                return batches.warm_up_s
+        return None
 
     @property
     def overhead_s(self) -> FigureRange:

@@ -224,6 +224,25 @@ def test_random_weights_are_named_wherever_numbers_are(tmp_path):
     assert "random" not in shown(board_of({"a": [1, 2]}))
 
 
+def test_what_changes_images_is_named_wherever_numbers_are(tmp_path):
+    plain, fast, adapted = (system(name, "pretrained") for name in "abc")
+    drawing = fast.stages[0]
+    fast = replace(fast, draft=replace(drawing, settings={"speed": "magcache"}))
+    named = "hub:ORG/NAME@1+denoiser:file:ab+loras:file:cd*1,file:ef*0.5"
+    adapted = replace(adapted, draft=replace(drawing, identity=named))
+    made = board_of({"a": [1], "b": [2], "c": [3]}, systems=[plain, fast, adapted])
+    write_leaderboard(made, tmp_path)
+    said = "b: magcache; c: another denoiser, LoRA"
+    assert said in (tmp_path / "leaderboard.md").read_text()
+    assert said in " ".join(shown(made).split())
+    assert "b draws with magcache" in made.brief_warning
+    levers = {row["system"]: row.get("levers") for row in leaderboard(made)}
+    assert levers == {"a": None, "b": ["magcache"], "c": ["another denoiser", "LoRA"]}
+    names = [row[0].text for row in scorer_table(made, made.scorers[0]).rows]
+    assert "b [magcache]" in names
+    assert "a" in names
+
+
 def test_names_and_reasons_cannot_break_a_table(tmp_path):
     nasty = "a|b `c` <b> ](http://x) \n# d \x1b[31m"
     failed = evaluation(nasty, sample(0), None, document=Failure(f"{nasty} [bold]"))

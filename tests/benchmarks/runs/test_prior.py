@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from forecast_helpers import TWO_CPUS, forecast_of, measured, writing
+from forecast_helpers import TWO_CPUS, forecast_of, measured, stage, writing
 from paths import CHECKOUT
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -32,6 +32,7 @@ from plait.benchmarks.runs.forecast.prior import (
     SPREAD,
     TOKEN_S,
     UNEVEN,
+    break_even,
 )
 from plait.benchmarks.runs.forecast.rates import Origin, Sources, StageRates
 from plait.generators.base import Placement, StageSpec
@@ -455,6 +456,52 @@ def test_a_batch_is_decoded_until_its_longest_answer_ends() -> None:
     assert together.mean == pytest.approx(longest / 8)
     cut = replace(writing, most_steps=120)
     assert seconds(cut, batch_size=8).mean == pytest.approx((CALL_S + 120 * TOKEN_S) / 8)
+
+
+def test_compiling_pays_after_what_it_saves(tmp_path: Path) -> None:
+    machine = Machine.of("1xH100")
+    drawing = Work(flops=FigureRange.exact(4 * FLOPS), compile_s=10.0)
+    plain = replace(
+        stages()[0], work=drawing, placement=Placement(num_gpus=1.0, batch_size=1)
+    )
+    compiled = replace(plain, work=replace(drawing, compiled=True))
+    saved_s = 4 - 4 / COMPILED
+    even = break_even(plain, machine, seconds(drawing), None)
+    assert even is not None
+    assert even.saved_s == pytest.approx(saved_s)
+    assert (even.compile_s, even.measured) == (10.0, False)
+    assert even.records == math.ceil(10 / saved_s)
+    # What was measured goes before the prior, in images as in compiling.
+    half = FigureRange.exact(2 / COMPILED)
+    known = break_even(compiled, machine, half, 33.0)
+    assert known is not None
+    assert known.saved_s == pytest.approx(saved_s / 2)
+    assert (known.records, known.measured) == (math.ceil(66 / saved_s), True)
+    assert break_even(plain, TWO_CPUS, seconds(drawing), None) is None
+    assert break_even(plain, machine, None, None) is None
+    writing_only = replace(plain, work=replace(drawing, compile_s=0.0))
+    assert break_even(writing_only, machine, half, None) is None
+    advice = [(plain, 1000, "set compile = true"), (plain, 3, "would not pay")]
+    advice += [(compiled, 1000, "it pays"), (compiled, 3, "leave compile out")]
+    for spec, queries, told in advice:
+        made = forecast_of(writing(spec, queries), tmp_path / "new", machine)
+        assert [told in note for note in made.notes].count(True) == 1, (queries, told)
+
+
+def test_compiling_takes_what_an_earlier_run_took(tmp_path: Path) -> None:
+    plain = replace(stage("draw"), settings={"compile": False})
+    compiled = replace(plain, settings={"compile": True})
+    measured(tmp_path / "old", compiled, [(2, 30.0), (2, 4.0), (2, 6.0)])
+    sources = Sources.at(tmp_path / "new", TWO_CPUS)
+    assert sources.compile_s(plain) == sources.compile_s(compiled) == pytest.approx(25.0)
+    assert sources.compile_s(stage("other")) is None
+
+
+def test_models_are_compiled_by_block_where_diffusers_does() -> None:
+    for name, took in (("flux", 9.6), ("sdxl", 9.6), ("sd3", 67.4), ("sana", 67.4)):
+        made = t2i(name).spec(name, "dummy").work
+        assert made is not None
+        assert made.compile_s == took
 
 
 def test_loading_takes_the_weights_from_disk() -> None:

@@ -354,6 +354,40 @@ def test_commands_of_pages_name_no_folder_of_this_machine(tmp_path, monkeypatch)
     assert outside[-1] == f"--out={tmp_path / 'clipscore.md'}"
 
 
+def test_the_page_of_a_gpu_has_a_row_for_every_figure_measured_or_not(tmp_path):
+    measured = json.loads((series.MEASURED / "h100" / "sdxl.json").read_text())
+    alone, two = measured["speeds"]
+    beside = {**alone, "way": "upstream batch 1", "ratio": None}
+    cached = {**two, "usage": {"images": 2, "steps": 100, "skipped_steps": 60}}
+    del (
+        cached["figures"]["energy_per_request"],
+        cached["figures"]["model_flops_utilization"],
+    )
+    measured["speeds"] = [beside, {**alone, "ratio": 1.25}, cached]
+    (tmp_path / "sdxl-1.json").write_text(json.dumps(measured))
+    assert series.main(["gpu", "--page", "--out", str(tmp_path)]) == 0
+    page = (tmp_path / "anchor.md").read_text()
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if "|" in line]
+    own = [row[1:8] for row in rows if row[0] == "sdxl-1"]
+    assert own[0][:3] == ["upstream batch 1", "3.561", "-"]
+    assert own[1] == ["batch 1", "3.561", "1.25", "1630", "25.9%", "11.5", "-"]
+    read = two["figures"]["memory_bandwidth_utilization"]["value"]
+    assert own[2][3:] == ["-", f"{read:.1%}", "12.2", "60.0%"]
+    missing = {row[0] for row in rows if row[1] == series.NOT_MEASURED}
+    assert missing == series.GPU.keys() - {"sdxl-1"}
+    assert "NVIDIA H100" in page
+
+
+def test_a_figure_that_fails_is_not_measured_any_more(tmp_path, monkeypatch):
+    failed = subprocess.CompletedProcess([], 1)
+    monkeypatch.setattr(series.subprocess, "run", lambda *given, **named: failed)
+    (tmp_path / "flux-1.json").write_text("{}")
+    words = ["gpu", "--only", "flux-1", "--only", "clipscore", "--out", str(tmp_path)]
+    assert series.main(words) == 1
+    page = (tmp_path / "anchor.md").read_text()
+    assert page.count(series.NOT_MEASURED) == len(series.GPU)
+
+
 @pytest.mark.parametrize("words", [*series.CPU.values(), *series.GPU.values()])
 def test_commands_of_a_series_are_valid(words, monkeypatch):
     """Options are read before anything is measured."""

@@ -15,7 +15,13 @@ from plait.benchmarks.speed import device
 from plait.benchmarks.speed.command import main
 from plait.benchmarks.speed.figures import STREAMED
 from plait.benchmarks.speed.report import same
-from plait.benchmarks.speed.rounds import load_timed, upstream_loop, variants_of
+from plait.benchmarks.speed.rounds import (
+    Variant,
+    load_timed,
+    measure,
+    upstream_loop,
+    variants_of,
+)
 from plait.benchmarks.speed.workload import of_scorer, of_system
 from plait.generators.decoding.streams import Streams
 from plait.generators.document import Image
@@ -48,7 +54,16 @@ def test_an_image_stage_is_measured_at_every_batch_size(tmp_path, capsys, monkey
     words = ["sdxl-turbo", "--part", "render", "--price-per-hour", "3"]
     written = measured(out, *words, "--out", str(tmp_path / "folder"))
     about, speeds = written["about"], written["speeds"]
-    assert [(s["way"], s["batch_size"]) for s in speeds] == [("batch 1", 1), ("batch 2", 2)]
+    assert [(s["way"], s["batch_size"]) for s in speeds] == [
+        ("upstream batch 1", None),
+        ("batch 1", 1),
+        ("upstream batch 2", None),
+        ("batch 2", 2),
+    ]
+    for beside, own in (speeds[:2], speeds[2:]):
+        assert beside["ratio"] is None
+        assert own["ratio"] == beside["seconds"][0] / own["seconds"][0]
+        assert own["same_answers"] == 2
     for speed in speeds:
         figures, absent, seconds = speed["figures"], speed["absent"], speed["seconds"][0]
         assert speed["usage"]["images"] == speed["records"] == 2
@@ -77,7 +92,7 @@ def test_an_image_stage_is_measured_at_every_batch_size(tmp_path, capsys, monkey
     for text in (page, capsys.readouterr().out):
         assert "request_latency p99" in text
         assert "not measured: time_to_first_token" in text
-        assert "x batch 1" in text
+        assert "x upstream" in text
 
 
 @pytest.mark.models
@@ -172,6 +187,26 @@ def test_upstream_loops_say_the_same_as_the_batched_stage(name, part, monkeypatc
     variants = variants_of(stage, [1, 3], loop, eager=True)
     first = 3 if name.startswith(("qwen", "janus")) else 1
     assert [variant.size for variant in variants] == [first, 1, 1, 3, 3]
+
+
+@pytest.mark.models
+def test_the_pipeline_of_diffusers_is_called_with_the_texts():
+    spec, inputs = of_system("sdxl-turbo", "render", TINY, 2)
+    stage, _ = load_timed(spec, [2])
+    scheduler = stage.drawer.pipeline.scheduler
+    loop = upstream_loop(spec, stage)
+    assert (loop.plain.encoder, stage.plain.encoder is None) == (None, False)
+    assert stage.drawer.pipeline.scheduler is scheduler
+    assert "set_timesteps" in vars(scheduler), "its timesteps stay on the host"
+    assert "set_timesteps" not in vars(loop.plain.pipeline.scheduler)
+    assert loop.plain.pipeline.unet is stage.plain.pipeline.unet
+    encoded = []
+    stage.plain.pipeline.text_encoder.register_forward_pre_hook(
+        lambda _, given: encoded.append(len(given[0]))
+    )
+    measure([Variant("batch 2", stage, 2)], inputs, 2, stage=stage)
+    passes = 1 + 2 + 1
+    assert sum(encoded) == passes * len(inputs), "each round encodes what it draws"
 
 
 @pytest.mark.models

@@ -240,6 +240,13 @@ def test_what_has_no_effect_or_cannot_be_is_refused(saved):
         key_of(model=str(saved("sd15")), loras=[{"model": "/no/such.safetensors"}])
 
 
+def test_a_file_for_nunchaku_is_refused_by_name(saved, tmp_path):
+    file = tmp_path / "svdq.safetensors"
+    save_file({"transformer_blocks.0.qkv.wscales": torch.ones(2, 2)}, file)
+    with pytest.raises(CheckpointError, match=r"svdq\.safetensors.*Nunchaku.*GGUF"):
+        from_folder(saved("flux"), "flux", denoiser=str(file))
+
+
 def test_a_missing_package_is_named(saved, tmp_path, monkeypatch):
     monkeypatch.setattr("plait.generators.extras.is_installed", lambda module: False)
     with pytest.raises(UsageError, match=r"plait\[adapters\]"):

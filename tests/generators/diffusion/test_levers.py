@@ -85,7 +85,10 @@ def test_images_of_a_cache_are_those_of_diffusers_and_say_what_was_skipped(speed
     for outcome in outcomes:
         assert isinstance(outcome, Result)
         assert 0 < outcome.notes["skipped_steps"] < 1
-    assert "skipped_steps" not in shared("flux")(REQUESTS[:1])[0].notes
+        skipped = outcome.notes["skipped_steps"] * STEPS
+        assert outcome.usage["skipped_steps"] == pytest.approx(skipped)
+    (plain,) = shared("flux")(REQUESTS[:1])
+    assert "skipped_steps" not in {**plain.notes, **plain.usage}
 
 
 def test_taylorseer_skips_as_many_steps_as_its_interval_says():

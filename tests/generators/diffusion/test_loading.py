@@ -27,9 +27,10 @@ from diffusion_helpers import (
 )
 from safetensors.torch import save_file
 
+from plait.generators.diffusion import loading
 from plait.generators.diffusion.loading import load_published
 from plait.generators.diffusion.settings import DiffusionSettings
-from plait.generators.errors import CheckpointError
+from plait.generators.errors import CheckpointError, UsageError
 
 pytestmark = pytest.mark.models
 Damage = Callable[[Path], Any]
@@ -237,6 +238,48 @@ def test_single_files_and_adapters_are_told(checkpoint):
         save_file(adapter, file)
         refused(checkpoint, "holds an adapter.*fuse_lora")
         file.unlink()
+
+
+def quantise(folder: Path, method: str) -> None:
+    path = folder / "unet/config.json"
+    told = {"quantization_config": {"quant_method": method, "load_in_4bit": True}}
+    path.write_text(json.dumps(json.loads(path.read_text()) | told))
+
+
+def test_quantised_weights_that_cannot_be_used_are_named(checkpoint, monkeypatch):
+    quantise(checkpoint, "svdquant")
+    assert "'unet'" in refused(checkpoint, "Nunchaku.*GGUF")
+    quantise(checkpoint, "bitsandbytes")
+    monkeypatch.setattr("plait.generators.extras.is_installed", lambda module: False)
+    with pytest.raises(UsageError, match=r"'unet'.*plait\[quantization\]"):
+        load(checkpoint)
+    monkeypatch.setattr(loading, "import_extra", lambda *_: None)
+    refused(checkpoint, "'unet'.*bitsandbytes.*GPU.*GGUF")
+
+
+def test_packed_weights_are_compared_by_what_packed_them(checkpoint, monkeypatch):
+    """Their shapes are others than those of the model: they would be left out."""
+    compared = {}
+
+    class Stop(Exception):
+        pass
+
+    def read(*_: Any, ignore_mismatched_sizes: bool, **named: Any) -> Any:
+        compared[named["subfolder"]] = not ignore_mismatched_sizes
+        if named["subfolder"] == "unet":
+            raise Stop
+        return torch.nn.Linear(1, 1), {}
+
+    for kind in (diffusers.UNet2DConditionModel, diffusers.AutoencoderKL):
+        monkeypatch.setattr(kind, "from_pretrained", read)
+    monkeypatch.setattr(transformers.PreTrainedModel, "from_pretrained", read)
+    monkeypatch.setattr(loading, "import_extra", lambda *_: None)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    quantise(checkpoint, "bitsandbytes")
+    with pytest.raises(Stop):
+        load(checkpoint)
+    assert compared.pop("unet")
+    assert not any(compared.values())
 
 
 def test_low_precision_draws_what_diffusers_draws(saved):
