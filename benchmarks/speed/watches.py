@@ -13,7 +13,6 @@ from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from typing import Any
 from unittest.mock import patch
-from weakref import WeakKeyDictionary
 
 import torch
 from transformers import GenerationMixin
@@ -21,7 +20,8 @@ from transformers.generation.streamers import BaseStreamer
 
 from plait.benchmarks.speed.device import synchronise
 from plait.benchmarks.speed.figures import Speed
-from plait.generators.decoding.streams import Stream, Streams
+from plait.generators.decoding.batch_writer import Ints, Ledger
+from plait.generators.decoding.sampling import NONE
 from plait.generators.diffusion.drawer import Drawer
 
 BEAMS = "beam search delivers no token before its end"
@@ -70,8 +70,6 @@ class TokenTimes:
         self._now = now
         self._began = now()
         self._last: dict[Any, float] = {}
-        self._waiting: list[Stream] = []
-        self._requests: WeakKeyDictionary[Streams, set[Stream]] = WeakKeyDictionary()
 
     def begin(self) -> None:
         """Note that a batch is called now."""
@@ -79,9 +77,7 @@ class TokenTimes:
 
     def end(self) -> None:
         """Note that the batch has returned."""
-        self._deliver()
         self._last.clear()
-        self._requests.clear()
 
     def note_token(self, sequence: Any) -> None:
         """Note that a token of `sequence` is on the host now."""
@@ -96,33 +92,20 @@ class TokenTimes:
     def watching(self) -> Iterator[None]:
         """Time all text that this process generates inside."""
         with ExitStack() as stack:
-            for name in ("step", "step_run", "feed", "close"):
-                steps = name.startswith("step")
-                method = self._watch(getattr(Streams, name), steps=steps)
-                stack.enter_context(patch.object(Streams, name, method))
+            stack.enter_context(patch.object(Ledger, "add", self._watch(Ledger.add)))
             generate = self._stream(GenerationMixin.generate)
             stack.enter_context(patch.object(GenerationMixin, "generate", generate))
             yield
 
-    def _watch(self, method: Callable[..., Any], *, steps: bool) -> Callable[..., Any]:
-        """A step's ids are known when the loop next feeds, closes or steps."""
+    def _watch(self, add: Callable[..., None]) -> Callable[..., None]:
+        """The loop of streams notes tokens when it has read them, on a GPU a step later."""
 
-        def deliver_and_call(streams: Streams, *arguments: Any, **named: Any) -> Any:
-            self._deliver()
-            result = method(streams, *arguments, **named)
-            if steps:
-                # Streams that join later guide an image of another one: no requests.
-                requests = self._requests.setdefault(streams, set(streams._open))
-                self._waiting = [s for s in streams._open if s in requests]
-            return result
+        def add_noting(ledger: Ledger, records: Ints, tokens: Ints) -> None:
+            for record in records[tokens != NONE].tolist():
+                self.note_token((ledger, record))
+            add(ledger, records, tokens)
 
-        return deliver_and_call
-
-    def _deliver(self) -> None:
-        waiting = self._waiting
-        self._waiting = []
-        for stream in waiting:
-            self.note_token(stream)
+        return add_noting
 
     def _stream(self, generate: Callable[..., Any]) -> Callable[..., Any]:
         def generate_timing(model: Any, *arguments: Any, **named: Any) -> Any:

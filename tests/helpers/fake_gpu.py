@@ -30,7 +30,6 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 _aten = torch.ops.aten
 _MOVES = {_aten._to_copy.default, _aten.copy_.default}
-_READS = {_aten._local_scalar_dense.default, _aten.nonzero.default, _aten.equal.default}
 _INDEXING = {
     _aten.index.Tensor,
     _aten.index_put.default,
@@ -38,6 +37,16 @@ _INDEXING = {
     _aten._index_put_impl_.default,
 }
 """Take indices from the CPU, too."""
+_WHOLE = (torch.int64, torch.int32, torch.bool)
+"""Types of indices; where one is bool, the host has to know how many are true."""
+_ASKING = {
+    _aten._local_scalar_dense.default,
+    _aten.equal.default,
+    _aten.masked_select.default,
+    _aten.nonzero.default,
+    _aten._unique2.default,
+}
+"""The host waits for what these give, or for its shape."""
 _WITH_NUMBERS = {*_INDEXING, _aten.fill_.Tensor, _aten.masked_fill.Tensor}
 """Besides pointwise operations, these take single numbers from the CPU."""
 
@@ -48,11 +57,15 @@ class SeveralDevices(RuntimeError):
 
 @dataclass
 class Traffic:
-    """What moved between GPUs, and to the host."""
+    """What moved between GPUs and the host, and what was asked of GPUs."""
 
     between_gpus: int = 0
-    read_by_host: int = 0
-    """Numbers and tensors for which the host would wait until a GPU has computed them."""
+    reads: int = 0
+    """How often the host took values of a GPU, or a shape that depends on them."""
+    uploads: int = 0
+    """How often a GPU took values of the host, which waits for that as well."""
+    operations: int = 0
+    """On tensors of GPUs."""
 
 
 class GpuTensor(torch.Tensor):
@@ -92,6 +105,7 @@ class GpuTensor(torch.Tensor):
         return self.values.data_ptr()
 
     def tolist(self) -> Any:
+        _active().traffic.reads += 1
         return self.values.tolist()
 
     def numpy(self, *_: Any, **__: Any) -> Any:
@@ -122,11 +136,9 @@ class _Gpus(TorchDispatchMode):
                 return func.decompose(*args, **kwargs)
         given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
         device = _device_of_result(func, given, kwargs)
+        self._count(func, given, device)
         moved = func in _MOVES and device.type == given[-1].device.type == "cuda"
         self.traffic.between_gpus += moved and device != given[-1].device
-        on_gpu = any(tensor.device.type == "cuda" for tensor in given)
-        read = func in _READS or (func in _MOVES and device.type == "cpu")
-        self.traffic.read_by_host += on_gpu and read
         if kwargs.get("device") is not None and device.type == "cuda":
             kwargs = {**kwargs, "device": "cpu", "pin_memory": None}
         numbers = self._numbers_of(func, device, kwargs)
@@ -135,6 +147,22 @@ class _Gpus(TorchDispatchMode):
         if func._schema.name.endswith("_") and isinstance(args[0], torch.Tensor):
             return args[0]  # written in place
         return tree_map(lambda value: _on(device, value), result)
+
+    def _count(
+        self, func: Any, given: Sequence[torch.Tensor], device: torch.device
+    ) -> None:
+        there = [t for t in given if isinstance(t, GpuTensor)]
+        self.traffic.operations += bool(there) or device.type == "cuda"
+        if func in _MOVES:
+            source = given[-1]
+            self.traffic.reads += source.device.type == "cuda" and device.type == "cpu"
+            self.traffic.uploads += source.device.type == "cpu" and device.type == "cuda"
+        elif there and func in _INDEXING:
+            indices = [t for t in given[1:] if t.dtype in _WHOLE and t.dim()]
+            self.traffic.uploads += sum(t.device.type == "cpu" for t in indices)
+            self.traffic.reads += sum(t.dtype == torch.bool for t in indices[:1])
+        elif there and func in _ASKING:
+            self.traffic.reads += 1
 
     @contextlib.contextmanager
     def _numbers_of(self, func: Any, device: torch.device, kwargs: Any) -> Iterator[None]:
@@ -177,8 +205,7 @@ def _device_of_result(
         return given[0].device
     sized = [t for t in given if t.dim() or not _takes_numbers(func)] or given
     if func in _INDEXING and isinstance(given[0], GpuTensor):
-        integral = (torch.int64, torch.int32, torch.bool)
-        indices = [t for t in sized[1:] if t.dtype in integral and t.device.type == "cpu"]
+        indices = [t for t in sized[1:] if t.dtype in _WHOLE and t.device.type == "cpu"]
         sized = [t for t in sized if not any(t is index for index in indices)]
     devices = {tensor.device for tensor in sized}
     if len(devices) > 1:
@@ -253,6 +280,7 @@ def _of_driver(count: int) -> dict[str, Callable[..., Any]]:
         "is_bf16_supported": lambda *_, **__: True,
         "device_count": lambda: count,
         "current_device": lambda: 0,
+        "current_stream": lambda *_: None,
         "get_device_capability": lambda *_: (9, 0),
         "mem_get_info": lambda *_: (_MEMORY, _MEMORY),
         "get_rng_state": lambda *_: torch.zeros(1, dtype=torch.uint8),
@@ -270,6 +298,7 @@ def fake_gpus(count: int = 1) -> Iterator[Traffic]:
         for name, value in _of_driver(count).items():
             stack.enter_context(mock.patch.object(torch.cuda, name, value))
         stack.enter_context(mock.patch.object(torch, "Generator", _CpuGenerator))
+        stack.enter_context(mock.patch.object(torch.cuda, "Event", mock.MagicMock()))
         # A mode is of one thread, and transformers loads in several; nothing is captured.
         one = {"HF_DEACTIVATE_ASYNC_LOAD": "1", "PLAIT_CUDA_GRAPHS": "0"}
         stack.enter_context(mock.patch.dict(os.environ, one))

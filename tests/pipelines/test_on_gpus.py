@@ -127,7 +127,7 @@ def test_a_gpu_draws_what_the_cpu_draws(name: str, gpus: int, waits: int) -> Non
     with fake_gpus(gpus) as traffic:
         drawing = load_stage(spec)
         denoiser_of(drawing.drawer.pipeline).register_forward_pre_hook(
-            lambda *_: read.append(traffic.read_by_host)
+            lambda *_: read.append(traffic.reads)
         )
         made = drawing(REQUESTS)
     assert len(read) > 1

@@ -27,7 +27,9 @@ from plait.benchmarks.speed.watches import (
 )
 from plait.benchmarks.speed.workload import of_system
 from plait.cluster.loading import load_stage
+from plait.generators.decoding import batch_writer
 from plait.generators.decoding.streams import Streams
+from plait.generators.decoding.texts import TextWriter
 from plait.generators.diffusion.drawer import Drawer
 from plait.pipelines.endpoints.client import EndpointClient
 from plait.pipelines.systems import Models
@@ -61,40 +63,35 @@ def watched():
     return time, speed, TokenTimes(speed, time)
 
 
-@pytest.mark.parametrize("broken", [False, True])
-def test_the_decoding_loop_tells_when_each_stream_has_its_tokens(broken):
+SAMPLING = 0.0625
+
+
+@pytest.mark.parametrize("behind", [0, 1])
+def test_the_decoding_loop_tells_when_each_record_has_its_tokens(behind, monkeypatch):
+    """Where it reads a step behind, a token is there when the next step is queued."""
+    monkeypatch.setattr(batch_writer, "steps_behind", lambda device: behind)
     time, speed, times = watched()
     with times.watching():
         times.begin()
         time.pass_(0.25)  # reading the question
         streams = Streams(Decoder(time), context=64)
-        short, long = streams.open([torch.zeros(5, 4), torch.ones(5, 4)])
-        for number in range(5):
-            streams.step()
-            time.pass_(0.0625)  # sampling
-            if number == 2:
-                streams.close(short, broken)
-                # A stream that joins later guides an image: it is not a request.
-                streams.open([torch.ones(1, 4)])
-            if number < 4:
-                streams.feed([long], torch.zeros(1, 4))
-        streams.close(long)
+
+        def choose(states, records):
+            time.pass_(SAMPLING)
+            return torch.full_like(records, 5)
+
+        TextWriter(
+            streams,
+            lambda records: streams.open([torch.zeros(5, 4), torch.ones(5, 4)]),
+            choose,
+            lambda tokens: torch.zeros(len(tokens), 4),
+            {END},
+        )([3, 5])
         time.pass_(7.0)  # decoding the text
         times.end()
-    assert speed.first_tokens == [0.25 + PREFILL + STEP + 0.0625] * 2
-    assert speed.between_tokens == [STEP + 0.0625] * (2 + 4)
+    assert speed.first_tokens == [0.25 + PREFILL + (1 + behind) * (STEP + SAMPLING)] * 2
+    assert speed.between_tokens == [STEP + SAMPLING] * (2 + 4)
     assert not speed.reasons
-
-
-def test_an_unclosed_stream_has_its_last_token_when_the_call_returns():
-    time, speed, times = watched()
-    with times.watching():
-        times.begin()
-        streams = Streams(Decoder(time), context=64)
-        streams.open([torch.zeros(4, 4)])
-        streams.step()
-        times.end()
-    assert speed.first_tokens == [PREFILL + STEP]
 
 
 class EndsFirstRow(LogitsProcessor):
@@ -146,10 +143,10 @@ def test_generate_streams_each_token_of_each_row_except_of_beams(model, beams):
 
 
 def test_nothing_is_left_replaced():
-    before = Streams.step, Streams.feed, Streams.close, GenerationMixin.generate
+    before = batch_writer.Ledger.add, GenerationMixin.generate
     with watched()[2].watching():
-        assert before[0] is not Streams.step
-    assert before == (Streams.step, Streams.feed, Streams.close, GenerationMixin.generate)
+        assert before[0] is not batch_writer.Ledger.add
+    assert before == (batch_writer.Ledger.add, GenerationMixin.generate)
 
 
 @pytest.mark.models

@@ -2,18 +2,20 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
-from plait.generators.decoding import sampling
+from plait.generators.decoding import batch_writer, sampling
 from plait.generators.decoding.sampling import (
     NONE,
     NumberCheck,
+    Numbers,
     Sampler,
     draw_tokens,
     penalise,
-    read_tokens,
     shortlist,
+    sound_tokens,
 )
 from plait.generators.decoding.streams import Streams
 from plait.generators.decoding.texts import TextWriter
@@ -93,6 +95,25 @@ def test_a_row_draws_from_its_own_generator_and_only_where_something_is_drawn():
     assert torch.equal(one.get_state(), before)
 
 
+def test_numbers_drawn_ahead_are_those_of_each_generator_one_by_one():
+    """Over several blocks, in any order, and again where one was not used."""
+    random = np.random.default_rng(3)
+    seeds = (5, 6, 5, 2**40)
+    numbers = Numbers(seeds)
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+    following = [torch.rand((), generator=g, dtype=torch.float64) for g in generators]
+    for _ in range(5 * sampling._AHEAD):
+        records = random.permutation(4)[: random.integers(1, 5)]
+        used = torch.from_numpy(random.random(len(records)) < 0.8)
+        drawn = numbers.draw(torch.from_numpy(records), used)
+        for record, number, is_used in zip(records, drawn, used, strict=True):
+            assert number == following[record]
+            if is_used:
+                following[record] = torch.rand(
+                    (), generator=generators[record], dtype=torch.float64
+                )
+
+
 @pytest.mark.parametrize("greedy", [True, False])
 @pytest.mark.parametrize(
     "wrong",
@@ -102,7 +123,7 @@ def test_a_row_without_numbers_has_no_token(greedy, wrong):
     logits = torch.tensor([[0.0, 5.0, -torch.inf], wrong, [9.0, 0.0, 1.0]])
     generators = [torch.Generator().manual_seed(i) for i in range(3)]
     columns = Sampler(0.01, 0.9, greedy, top_k=2).sample(logits, generators)
-    assert read_tokens(columns, logits) == [1, NONE, 0]
+    assert sound_tokens(columns, logits).tolist() == [1, NONE, 0]
 
 
 def test_what_generate_chooses_by_is_noted_for_every_row_and_step():
@@ -135,28 +156,38 @@ class EchoingDecoder(torch.nn.Module):
         return SimpleNamespace(last_hidden_state=inputs_embeds)
 
 
-@pytest.mark.parametrize("rows", [None, 1, 2, 3, 8])
-def test_each_record_reads_its_own_tokens_and_ends_at_its_own_limit(rows):
+@pytest.mark.parametrize("behind", [0, 1, 2])
+@pytest.mark.parametrize("rows", [None, 1, 3, 8])
+def test_each_record_reads_its_own_tokens_and_ends_at_its_own_limit(
+    rows, behind, monkeypatch
+):
+    """Wherever the host reads, a record that has ended writes and reads nothing more."""
+    monkeypatch.setattr(batch_writer, "steps_behind", lambda device: behind)
     scripts = [[*range(100 * i, 100 * i + n), END] for i, n in enumerate(LENGTHS, start=1)]
     prompts = [[-i, -i - 0.5] for i in range(len(scripts))]
-    read = [[prompt[-1]] for prompt in prompts]
+    fed = [prompt[-1] for prompt in prompts]
     streams = Streams(EchoingDecoder(), context=99)
     tokens = [min(len(s), limit) for s, limit in zip(scripts, LIMITS, strict=True)]
+    written = [0] * len(scripts)
 
     def choose(states, records):
-        unfinished = [i for i, n in enumerate(tokens) if len(read[i]) <= n]
-        assert sorted(records) == unfinished[:rows], "the first that are left"
-        chosen = [scripts[record][len(read[record]) - 1] for record in records]
-        for state, record, token in zip(states, records, chosen, strict=True):
-            assert state.tolist() == read[record][-1:]
-            read[record].append(token)
-        return chosen
+        if behind == 0:
+            unfinished = [i for i, n in enumerate(tokens) if written[i] < n]
+            assert sorted(records.tolist()) == unfinished[:rows], "the first that are left"
+        chosen = []
+        for state, record in zip(states[0].tolist(), records.tolist(), strict=True):
+            assert state == [fed[record]]
+            chosen.append((scripts[record] + [END])[written[record]])
+            written[record] += written[record] < tokens[record]
+            if written[record] < tokens[record]:
+                fed[record] = chosen[-1]
+        return torch.tensor(chosen)
 
     write = TextWriter(
         streams,
         lambda records: streams.open([torch.tensor(prompts[r])[:, None] for r in records]),
         choose,
-        lambda tokens: torch.tensor(tokens)[:, None].float(),
+        lambda tokens: tokens[:, None].float(),
         {END},
         rows,
     )
@@ -165,5 +196,5 @@ def test_each_record_reads_its_own_tokens_and_ends_at_its_own_limit(rows):
         assert track.ids == (script[:-1] if ended else script[:limit])
         assert track.stop == ("stop" if ended else "length")
         assert track.tokens == min(len(script), limit)
-    assert [len(ids) - 1 for ids in read] == tokens
+    assert written == tokens
     assert len(streams) == 0

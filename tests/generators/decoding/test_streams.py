@@ -91,18 +91,19 @@ class Checked:
         self.places |= zip(opened, places or (), strict=places is not None)
         return opened
 
-    def close(self, stream: Stream) -> None:
-        self.streams.close(stream)
-        del self.fed[stream]
+    def close(self, *leaving: Stream) -> None:
+        self.streams.close(leaving)
+        for stream in leaving:
+            del self.fed[stream]
 
     def step(self) -> None:
         """Compare the states of a step, then feed every stream a token."""
         states = self.streams.step()
-        assert len(states) == len(self.fed) == len(self.streams)
+        assert len(states) >= len(self.fed) == len(self.streams)
         for stream in self.fed:
             self.compare(states[stream.row], stream)
         (following,) = some(self.random, len(self.fed))
-        self.streams.feed(list(self.fed), following)
+        self.streams.feed(self.streams.rows([*self.fed]), following)
         for stream, token in zip(self.fed, following, strict=True):
             self.fed[stream] = torch.cat([self.fed[stream], token[None]])
 
@@ -329,45 +330,45 @@ def test_what_is_shared_is_read_once():
 
 
 @KINDS
-def test_a_run_of_all_streams_is_one_step(kind):
-    checked = Checked(kind, seed=4)
-    one, two = checked.open(some(checked.random, 7, 3))
-    checked.streams.step()
-    for stream, run in zip((one, two), some(checked.random, 5, 8), strict=True):
-        checked.streams.feed_run(stream, run)
-        checked.fed[stream] = torch.cat([checked.fed[stream], run])
-    states = checked.streams.step_run()
-    assert states.shape[:2] == (2, 5)
-    for t in range(5):
-        checked.compare(states[one.row, t], one, left=4 - t)
-        checked.compare(states[two.row, t], two, left=7 - t)
-    # One stream is fed a token, the other goes on with its run.
-    (token,) = some(checked.random, 1)
-    checked.streams.feed([one], token)
-    checked.fed[one] = torch.cat([checked.fed[one], token])
-    states = checked.streams.step_run()
-    assert states.shape[:2] == (2, 1)
-    checked.compare(states[one.row, 0], one)
-    checked.compare(states[two.row, 0], two, left=2)
-    # And a step takes one token of what is left.
-    checked.streams.feed([one], token)
-    checked.compare(checked.streams.step()[two.row], two, left=1)
+def test_a_stream_that_is_not_fed_stays_where_it_is(kind, steps):
+    """Its states are the same again, and those of the others go on."""
+    checked = Checked(kind, seed=4, device=steps)
+    one, two, three = checked.open(some(checked.random, 7, 3, 5))
+    checked.step()
+    for going in ([True, False, True], [False, False, True], [True, True, False]):
+        rows = checked.streams.rows([one, two, three])
+        (token,) = some(checked.random, 3)
+        before = checked.streams.step()[rows.there]
+        checked.streams.feed(rows, token, torch.tensor(going, device=steps))
+        for stream, embedding, is_fed in zip((one, two, three), token, going, strict=True):
+            checked.compare(before[[one, two, three].index(stream)], stream)
+            if is_fed:
+                checked.fed[stream] = torch.cat([checked.fed[stream], embedding[None]])
+    states = checked.streams.step()
+    for stream in checked.fed:
+        checked.compare(states[stream.row], stream)
 
 
-def test_the_run_of_a_stream_that_left_is_not_fed_to_the_one_in_its_place():
-    checked = Checked("llama", seed=7)
-    leaving, short, long = opened = checked.open(some(checked.random, 4, 6, 5))
-    checked.streams.step()
-    for stream, run in zip(opened, some(checked.random, 9, 2, 5), strict=True):
-        checked.streams.feed_run(stream, run)
-        checked.fed[stream] = torch.cat([checked.fed[stream], run])
-    checked.close(leaving)
-    assert (long.row, short.row) == (0, 1)
-    states = checked.streams.step_run()
-    assert states.shape[:2] == (2, 2)
-    checked.compare(states[short.row, 1], short)
-    checked.streams.feed([short], *some(checked.random, 1))
-    checked.compare(checked.streams.step()[long.row], long, left=2)
+def test_rows_are_given_up_where_a_smaller_graph_serves(monkeypatch):
+    """Of 10 rows, computed as 16: the last ones move when 8 are left, then when 4 are."""
+    monkeypatch.setattr(streams, "suits", lambda decoder, device: True)
+    monkeypatch.setattr(graphs, "capture", bound_to_memory(monkeypatch))
+    checked = Checked("llama", seed=5)
+    opened = checked.open(some(checked.random, *range(3, 13)))
+    moves, usual = [], KeyValueRows.spread
+
+    def spread(cache, sources, targets, columns):
+        moves.append((sources.tolist(), targets.tolist()))
+        usual(cache, sources, targets, columns)
+
+    monkeypatch.setattr(KeyValueRows, "spread", spread)
+    computed = []
+    for leaving in ([1], [4], [2, 9], [0], [3], [], [8]):
+        checked.close(*(opened[i] for i in leaving))
+        checked.step()
+        computed.append(len(checked.streams.step()))
+    assert computed == [10, 8, 8, 8, 4, 4, 4]
+    assert moves == [([8, 9], [1, 4]), ([5, 6, 7], [0, 2, 3])]
 
 
 def lettered(*words: str) -> list[prefixes.Marks]:

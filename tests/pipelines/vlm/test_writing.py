@@ -143,7 +143,7 @@ def test_tokens_are_chosen_as_the_library_does_for_each_record_alone(sampling):
     for _ in range(30):
         records = random.permutation(4)[: random.integers(1, 5)].tolist()
         logits = 3 * torch.randn(len(records), 20)
-        chosen = choose(logits, records)
+        chosen = choose(logits, torch.tensor(records)).tolist()
         for row, record, token in zip(logits, records, chosen, strict=True):
             scores = by_the_library(row[None], texts[record][None], settings)
             assert token == drawn_alone(scores[0], settings, generators[record])
