@@ -390,7 +390,7 @@ def _beside_labels(shown: Sequence[tuple[Image | None, str]]) -> list[Text | Ima
 
 
 def _read_prompt(beside: AnyPath, name: str) -> str:
-    file = beside.with_name(IMUG_PROMPTS[name])
+    file = beside.parent / IMUG_PROMPTS[name]
     try:
         data = file.read_bytes().replace(b"\r\n", b"\n")
     except OSError as error:

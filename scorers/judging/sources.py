@@ -186,7 +186,7 @@ def _files_to_keep(file: AnyPath) -> dict[str, AnyPath]:
     """
     if file.name == IMUG_PROMPTS["dynamic"]:
         names = IMUG_PROMPTS.values()
-        return {f"{KEPT}/imug/{name}": file.with_name(name) for name in names}
+        return {f"{KEPT}/imug/{name}": file.parent / name for name in names}
     if file.name == _PLANNERS:
         return {f"{KEPT}/interleavethinker/{file.name}": file}
     if file.name != SPECV_PROMPT:
