@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 Direction = Literal["higher", "lower"]
 """Which values are better."""
 DIRECTIONS: tuple[Direction, ...] = ("higher", "lower")
-ReleasedSummary = Literal["", "mmie", "opening", "specv", "gedit", "imgedit", "unison"]
+ReleasedSummary = Literal[
+    "", "mmie", "opening", "specv", "gedit", "imgedit", "unison", "imug"
+]
 """Which released program's summary stands beside a scorer's means; mostly none."""
 MEMBER = "is of whole sets of images"
 """How the reason ends why a document that adds to a figure has no value."""

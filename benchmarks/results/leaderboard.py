@@ -36,9 +36,11 @@ from plait.generators.base import DOCUMENT_OUTCOMES, SCORE_OUTCOMES, OutcomeName
 from plait.scorers.base import UNBOUNDED, Scorer, ends_of
 from plait.scorers.judging.summaries import (
     GeditValue,
+    ImugValue,
     UnisonValue,
     gedit_summary,
     imgedit_summary,
+    imug_summary,
     mmie_summary,
     opening_summary,
     specv_summary,
@@ -344,8 +346,9 @@ def _as_released(board: Board, scorer: Scorer, system: str) -> dict[str, Any]:
     """Return n, averages of raw scores (0 to 6, rounded as printed) and the percent.
 
     Of a judge of aspects, their means (0 to 10) and `Overall`; of SpecV's, the mean of each
-    track and `Average`; of GEdit's, ImgEdit's and Unison's, means by language, type or
-    task. Over all repeats, as a file with every answer would give. Empty for other judges.
+    track and `Average`; of GEdit's, ImgEdit's, Unison's and IMUG-Bench's, means by
+    language, type, task or turn. Over all repeats, as a file with every answer would give.
+    Empty for other judges.
     """
     if not scorer.released_summary:
         return {}
@@ -365,6 +368,9 @@ def _as_released(board: Board, scorer: Scorer, system: str) -> dict[str, Any]:
         values = (UnisonValue(*ruling) for ruling in rulings)
         tasks = board.category_names
         return {"as_released": unison_summary(tasks, values)}
+    if scorer.released_summary == "imug":
+        rulings = board.rows(own & board.rulings(scorer.name), *_BY_TASK)
+        return {"as_released": imug_summary(ImugValue(*ruling) for ruling in rulings)}
     ruled = own & board.rulings(scorer.name)
     if scorer.released_summary == "opening":
         shares = board.rows(ruled, "criterion", "value")

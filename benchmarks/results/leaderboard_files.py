@@ -54,11 +54,16 @@ _ABOUT_TASKS = (
     "Means of the tasks, rounded as the released program writes them; the last is the mean "
     "of the tasks that the run has."
 )
+_ABOUT_TURNS = (
+    "Means over all turns, of each class and of each turn, in percent and rounded as the "
+    "released program prints them."
+)
 _ABOUT_SUMMARIES: Mapping[ReleasedSummary, str] = {
     "specv": _ABOUT_TRACKS,
     "gedit": _ABOUT_GROUPS,
     "imgedit": _ABOUT_TYPES,
     "unison": _ABOUT_TASKS,
+    "imug": _ABOUT_TURNS,
 }
 """What is said of a summary, where it is not that of raw scores."""
 _ABOUT_PAIRS = "Mean over the queries that have a score of both systems."

@@ -225,8 +225,10 @@ def _other_models(
         there = _by_name(former.systems).get(name, joint)
         here = _by_name(requested.systems).get(name, joint)
         yield from _other_stages(name, there, here)
-        for what, decided in there.beside_stages.items():
-            if here.beside_stages.get(what) != decided:
+        then = there.beside_stages
+        now = here.beside_stages
+        for what in {**then, **now}:
+            if then.get(what) != now.get(what):
                 yield f"{name} would {what} differently than in the run"
     for name, scorer in _by_name(union.scorers).items():
         before = _by_name(former.scorers).get(name, scorer)

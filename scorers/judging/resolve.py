@@ -20,6 +20,7 @@ from plait.scorers.judging.aspects import AspectsJudge
 from plait.scorers.judging.criteria import CriteriaJudge
 from plait.scorers.judging.gedit import GeditJudge
 from plait.scorers.judging.imgedit import ImgEditJudge
+from plait.scorers.judging.imug import ImugJudge
 from plait.scorers.judging.isg import IsgJudge
 from plait.scorers.judging.judge import ChatJudge, QuestionsJudge, RubricJudge
 from plait.scorers.judging.mmie import Corrected, Released, read_released_rubrics
@@ -219,6 +220,25 @@ class UnisonSettings(ChatJudgeSettings):
                 raise ValueError(
                     f"{option} is not for this judge, whose questions differ in form and "
                     "show one or two images; leave it out"
+                )
+        return self
+
+
+class ImugSettings(ChatJudgeSettings):
+    """The same of a judge of IMUG-Bench's sessions; its rubric are two prompts."""
+
+    released: ClassVar[str] = (
+        "github.com/ccccEsion/IMUG-Bench (its checkout, with scripts/auxiliary/*.txt)"
+    )
+    judged_by: ClassVar[type[QuestionsJudge[Any]]] = ImugJudge
+
+    @model_validator(mode="after")
+    def _without_schema(self) -> Self:
+        for option in ("structured", "max_images"):
+            if getattr(self, option):
+                raise ValueError(
+                    f"{option} is not for this judge, whose questions differ in form and "
+                    "show the images that the data name; leave it out"
                 )
         return self
 

@@ -10,6 +10,7 @@ Nothing of a released file is executed, and only the exact released texts are ac
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -51,16 +52,21 @@ INSIDE = (
     "editscore/vie_prompts.py",
     "diffsynth/models/qwen_image_bench.py",
     "Evaluation_Pipeline/common/judge.py",
+    "scripts/auxiliary/dynamic_prompt.txt",
 )
 """Where a checkout of MMIE, UEval, ISG-Bench, OpenING (for its scores; of its arena name
 the file), Creation-MMBench, MLLM-Bench, ProBench, MMRB2, SpecV, GEdit-Bench, ImgEdit,
 UnifiedReward (for its scores; of UnifiedReward-Think name the file), EditScore,
-DiffSynth-Studio (Q-Judger) or Unison holds the text of its judge (of GEdit-Bench and
-ImgEdit a folder inside it does, too), and one of InterleaveThinker those of its planner and
-critic."""
+DiffSynth-Studio (Q-Judger), Unison or IMUG-Bench holds the text of its judge (of
+GEdit-Bench and ImgEdit a folder inside it does, too), and one of InterleaveThinker those of
+its planner and critic."""
 SPECV_PROMPT = "eval_prompt.txt"
 """SpecV's files of prompts, each in the folder of its track."""
-
+IMUG_PROMPTS: Mapping[str, str] = {
+    "dynamic": "dynamic_prompt.txt",
+    "image": "eval_prompt.txt",
+}
+"""IMUG-Bench's files of prompts, side by side, by what they ask about."""
 _PLANNERS = "system.py"
 """InterleaveThinker's file of prompts."""
 
@@ -175,8 +181,12 @@ class RubricSource:
 def _files_to_keep(file: AnyPath) -> dict[str, AnyPath]:
     """Return the files of a released program's prompts by their names in a run directory.
 
-    `file` itself is the first. SpecV has a file for each track, in folders side by side.
+    `file` itself is the first. SpecV has a file for each track, in folders side by side,
+    and IMUG-Bench two in one folder.
     """
+    if file.name == IMUG_PROMPTS["dynamic"]:
+        names = IMUG_PROMPTS.values()
+        return {f"{KEPT}/imug/{name}": file.parent / name for name in names}
     if file.name == _PLANNERS:
         return {f"{KEPT}/interleavethinker/{file.name}": file}
     if file.name != SPECV_PROMPT:

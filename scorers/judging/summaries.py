@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import mean
@@ -163,6 +164,44 @@ def imgedit_summary(
     for name in types:
         own = several.get(name)
         summary[name] = round(sum(own) / len(own), 2) if own else None
+    return summary
+
+
+class ImugValue(NamedTuple):
+    """A criterion of a judgement on a session: mostly the value of one turn."""
+
+    group: str
+    """The class."""
+    criterion: str
+    """`turn 2 (image)`; others are left out."""
+    value: float
+    """From 0 to 1."""
+
+
+_IMUG_TURN = re.compile(r"(turn \d+) \((text|image)\)")
+
+
+def imug_summary(values: Iterable[ImugValue]) -> dict[str, float | None]:
+    """Return the means over turns as summarize_results.py: all, and by modality.
+
+    Then the same of each class and of each turn, all in percent and rounded to 2 decimals;
+    None where there are none.
+    """
+    several: dict[tuple[str, str], list[float]] = {}
+    for one in values:
+        turn = _IMUG_TURN.fullmatch(one.criterion)
+        if turn is None:
+            continue
+        for group in ("", one.group, turn[1]):
+            for modality in ("all", turn[2]):
+                several.setdefault((group, modality), []).append(one.value * 100)
+    groups = dict.fromkeys(group for group, _ in several) or {"": None}
+    summary: dict[str, float | None] = {}
+    for group in sorted(groups):
+        for modality in ("all", "text", "image"):
+            own = several.get((group, modality))
+            name = f"{group}: {modality}" if group else modality
+            summary[name] = round(sum(own) / len(own), 2) if own else None
     return summary
 
 

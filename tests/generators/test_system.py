@@ -242,6 +242,31 @@ def test_a_turn_that_is_made_again_has_only_what_follows_from_it_made_again() ->
     assert len(made) == 1, "no turn reads it"
 
 
+HISTORIED = ("openai:m+sdxl-turbo", "qwen2-vl-7b@text", "bagel", "users_own:Poet")
+"""A composed system, one that writes, a server that draws, and a user's class."""
+
+
+@pytest.mark.parametrize("name", [*by_name(Named.NATIVE), *HISTORIED])
+def test_every_kind_of_system_is_shown_the_given_images(name: str) -> None:
+    system = resolve(name, Models(weights="tiny")).with_history("given")
+    payload = Payload.of(b"states")
+
+    def stage(job: Job) -> Outcome[Any]:
+        values: dict[Kind, Any] = {
+            Kind.DRAFT: Draft((Text("said"),)),
+            Kind.CONDITION: payload,
+            Kind.RENDER: Image.of(b"drawn"),
+        }
+        return Result(values[job.spec.kind])
+
+    outcome, asked = follow(system, stage, three_turns())
+    assert isinstance(outcome, Result)
+    assert len(outcome.value.answers) == 3
+    last = inputs(asked, Request)[-1]
+    assert Image.of(b"given") in last.images
+    assert Image.of(b"drawn") not in last.images
+
+
 def test_history_that_cannot_be_given_is_told() -> None:
     given = rebuild(SYSTEM, history="given")
     outcome, asked = follow(given, query=replace(talk(0), turns=talk(0).turns[::2]))

@@ -23,6 +23,14 @@ from plait.scorers.judging.gedit import marks, official_marks
 from plait.scorers.judging.imgedit import ASPECTS as EDIT_MARKS
 from plait.scorers.judging.imgedit import marks as imgedit_marks
 from plait.scorers.judging.imgedit import official_marks as official_imgedit_marks
+from plait.scorers.judging.imug import (
+    form_weight,
+    letters_in,
+    official_letters,
+    official_points,
+    points_in,
+    share_of_letters,
+)
 from plait.scorers.judging.isg import (
     FLOORS,
     IsgJudge,
@@ -142,6 +150,19 @@ def dpg(reply: str, mode: Mode) -> Outcome[Score]:
     )
 
 
+def of_letters(reply: str) -> Any:
+    """Of a turn whose right answer is `B`."""
+    chosen = letters_in(reply)
+    if isinstance(chosen, Unreadable):
+        return chosen
+    return share_of_letters({"B"}, chosen) * form_weight(reply)
+
+
+def percent(points: list[float] | Unreadable) -> Any:
+    """Of a turn's points."""
+    return points if isinstance(points, Unreadable) else 20 * sum(points) / len(points)
+
+
 def met(reply: str, read: Callable[[str, Sequence[int]], Any]) -> Any:
     """Of two specifications that expect a yes, in percent."""
     said = read(reply, (1, 2))
@@ -189,6 +210,11 @@ READERS: dict[str, tuple[Reader, Reader]] = {
     ),
     "Unison's edits": (official_edit, lambda r: edit_in(r, tuple(EDIT_MARKS["add"]))),
     "Unison's mismatches": (official_match, match_in),
+    "IMUG-Bench's letters": (lambda r: official_letters("B", r), of_letters),
+    "IMUG-Bench's points": (
+        lambda r: percent(official_points(r)),
+        lambda r: percent(points_in(r, 2)),
+    ),
     "OpenING": (official_aspects, aspects),
     "OpenING's arena": (official_lean, lean),
     "GenEval 2": (

@@ -385,17 +385,19 @@ def test_sub_scores_of_a_users_scorer_are_no_shares(scorer: Judge) -> None:
 def test_the_summary_of_a_released_program_stands_where_a_scorer_has_one() -> None:
     """A scorer that is read from a file has it as one that is resolved has."""
     asked = [replace(sample(i), id=f"{kind}-{i}") for i, kind in enumerate(("SA", "PBL"))]
-    raw = [{"raw": score, "criteria": {"Correctness": 0.7}} for score in (4, 5)]
+    ruled = {"Correctness": 0.7, "turn 1 (text)": 0.5, "looks back": 0.1}
+    raw = [{"raw": score, "criteria": ruled} for score in (4, 5)]
     judged = [Result(Score(50.0, parts)) for parts in raw]
     answers = [evaluation("a", *pair) for pair in zip(asked, judged, strict=True)]
     answers += [evaluation("a", sample(2), Unscored("unreadable"))]
     printed = {}
-    for summary in ("", "mmie", "opening"):
+    for summary in ("", "mmie", "opening", "imug"):
         made = board(answers, scorers=(Judge(released_summary=summary),))
         printed[summary] = leaderboard(made)[0]["scores"]["judge"].get("as_released")
     of_mmie = {"n": 2, "average": 4.5, "percent": 75.0, "SA": 4.0, "PBL": 5.0, "MSR": None}
     assert (printed[""], printed["mmie"]) == (None, of_mmie)
     assert len(printed["opening"]) == 8
+    assert (printed["imug"]["all"], printed["imug"]["turn 1: image"]) == (50.0, None)
     assert printed["opening"]["Correctness"] == 7.0
 
 

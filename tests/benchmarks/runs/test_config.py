@@ -132,6 +132,19 @@ def test_unknown_systems_are_named_with_the_nearest(name: str, said: str) -> Non
     assert said in str(error.value)
 
 
+def test_a_variant_with_its_own_history_is_named_as_ever(tmp_path: Path) -> None:
+    variants = '[variants.v]\nsystem = "gt"\n'
+    plain = load_config(config_file(tmp_path, TOML + variants), {})
+    assert "history" not in plain.plain_data()["variants"]["v"]
+    own, given = (
+        load_config(config_file(tmp_path, f'{TOML}{variants}history = "{history}"'), {})
+        for history in ("own", "given")
+    )
+    assert own.digest == plain.digest != given.digest
+    with pytest.raises(UsageError, match="gt"):
+        open_experiment(given.model_copy(update={"systems": ["v"]}))
+
+
 def test_no_scorers_are_none_and_unsaid_ones_the_usual(tmp_path: Path) -> None:
     file = tmp_path / "c.toml"
     file.write_text("scorers = []\n")

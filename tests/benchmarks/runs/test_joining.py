@@ -175,6 +175,16 @@ def test_other_settings_of_a_model_that_is_there_are_refused(place: Path) -> Non
     assert "added to the run, for all of its queries: system qwen2-vl-7b" in told
 
 
+def test_another_history_of_a_variant_that_is_there_is_refused(place: Path) -> None:
+    variant = [f'variants.v.system="{PAIR}"', "scorers=[]"]
+    planned(place / "run", variant, systems=("v",))
+    words = ["plan", *GIVEN, *NO_SCORERS, "--out", "run", "--system", "v"]
+    words += ["--set", variant[0]]
+    assert "9 documents" in plait(*words)
+    with pytest.raises(UsageError, match="v would answer later turns differently"):
+        plait(*words, "--set", 'variants.v.history="given"')
+
+
 def test_settings_may_be_of_a_system_that_only_the_run_names(place: Path) -> None:
     named = 'models."users_own:Poet".metre'
     planned(place / "run", ["scorers=[]", f"{named}=4"], systems=("users_own:Poet",))
