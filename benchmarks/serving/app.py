@@ -257,7 +257,9 @@ async def _invalid(request: Request, error: Exception) -> Response:
 def _path_of(error: Mapping[str, Any]) -> str:
     """Return the field that an error of validation is about; empty for the whole body."""
     without = {"body", *FORMS}
-    return ".".join(str(part) for part in error["loc"] if part not in without)
+    parts = (str(part) for part in error["loc"] if part not in without)
+    # Of a field that may be of several types, pydantic names the type with brackets.
+    return ".".join(part for part in parts if "[" not in part)
 
 
 def _rule_of(error: Mapping[str, Any]) -> str:
