@@ -22,7 +22,12 @@ from plait.benchmarks.runs.experiment import read_task
 from plait.benchmarks.tasks import answers, own_data
 from plait.benchmarks.tasks.own_answers import find_answers
 from plait.benchmarks.tasks.own_data import FoundRows, find_rows
-from plait.benchmarks.tasks.published import RowPlace, TaskSet, groups_by_member
+from plait.benchmarks.tasks.published import (
+    PREFIX,
+    RowPlace,
+    TaskSet,
+    groups_by_member,
+)
 from plait.benchmarks.tasks.reading.columns import QUERIES
 from plait.benchmarks.tasks.reading.images import Progress
 from plait.benchmarks.tasks.reading.rules import brief
@@ -193,6 +198,11 @@ def _facts(task: TaskSet, seen: _SeenQueries, refused: int) -> Iterator[str]:
         own = "queries have their own, for the judge criteria:LVLM"
         yield f"criteria: {seen.judged:,} {own}"
     yield f"images are expected in answers to {seen.drawn:,} queries"
+    for writer, answers_of_it in task.answers.items():
+        failed = [a for a in answers_of_it.values() if isinstance(a, Failure)]
+        done = len(answers_of_it) - len(failed)
+        first = f", such as {failed[0].reason}" if failed else ""
+        yield f"{PREFIX}{writer}: {done:,} answers, {len(failed):,} failed{first}"
 
 
 def _columns_table(rows: FoundRows) -> ResultTable:

@@ -20,8 +20,9 @@ MOST = 10
 _IN_TERMINAL = 5
 Reasons = Sequence[Mapping[str, Any]]
 """Of one system, as `count_reasons` returns them."""
-_PARTICULARS = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
-"""What differs between reasons of the same form: names and numbers."""
+_PARTICULARS = re.compile(r"(?<!\w)'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\d+", re.DOTALL)
+"""What differs between reasons of the same form: names, replies and numbers. An apostrophe
+inside a word begins none."""
 
 
 class MissingValue(NamedTuple):

@@ -262,11 +262,12 @@ async def _invalid(request: Request, error: Exception) -> Response:
 
 def _path_of(error: Mapping[str, Any]) -> str:
     """Return the field that an error of validation is about; empty for the whole body."""
-    # Pydantic also names the form of a body, which is none of its fields.
+    # Pydantic also names the form of a body, which is none of its fields, and of a field that
+    # may be of several types, the type with brackets.
     path = []
-    for part in error["loc"]:
-        if part not in ("body", *FORMS):
-            path.append(str(part))
+    for part in map(str, error["loc"]):
+        if part not in ("body", *FORMS) and "[" not in part:
+            path.append(part)
     return ".".join(path)
 
 

@@ -14,13 +14,11 @@ from typing import Any
 
 from plait.benchmarks.tasks.edited import model_folders, names_file, read_edited
 from plait.benchmarks.tasks.published import RowGroup, TaskSet, task_set, text_of
+from plait.benchmarks.tasks.reading.files import published_files, published_rows
 from plait.benchmarks.tasks.reading.images import ImageCache, ImageFolder, images_of
 from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, brief, id_text, is_id
 from plait.benchmarks.tasks.reading.sources import (
-    load_rows,
     locate,
-    parquet_files,
-    parquet_rows,
 )
 from plait.generators.document import Query, Text, Turn
 from plait.scorers.judging.summaries import (
@@ -38,7 +36,7 @@ _IMAGE = "input_image"
 
 
 def load(place: str, cache: Path) -> TaskSet:
-    """The task set at `place`: Parquet, a JSON list, a folder of either, `hf:ORG/NAME@REV`.
+    """The task set at `place`: Parquet, JSON, a folder of either, `hf:ORG/NAME@REV`.
 
     The category is the type of edit. The field is the language, and whether the query is
     in the intersection, which all models of the paper answered. `avg_fixed` weights types
@@ -58,15 +56,17 @@ def load_chinese(place: str, cache: Path) -> TaskSet:
 
 
 def _load(name: str, place: str, cache: Path, languages: tuple[str, ...]) -> TaskSet:
-    patterns = ("**/*.parquet", "**/*.json", f"{RESULTS}/**")
+    patterns = ("**/*.parquet", "**/*.json", "**/*.jsonl", "**/*.arrow", f"{RESULTS}/**")
     found = locate(place, patterns)
     images = ImageFolder(found.folder, cache, found.also)
     kept = ImageCache(cache / NAME)
-    paths = _files(found.path)
+    paths = published_files(found.path, "train")
     others = {*GEDIT_LANGUAGES} - {*languages}
 
     def rows() -> Iterator[Any]:
-        return (row for row in _rows(paths) if text_of(row, _LANGUAGE) not in others)
+        return (
+            row for row in published_rows(paths) if text_of(row, _LANGUAGE) not in others
+        )
 
     # Images of the rows are not kept for these.
     about = [_about(row) for row in rows()]
@@ -89,18 +89,6 @@ def _load(name: str, place: str, cache: Path, languages: tuple[str, ...]) -> Tas
         categories=dict.fromkeys(GEDIT_GROUPS, 1),
         fields=fields,
     )
-
-
-def _files(place: Path) -> list[Path]:
-    json_files = [place] if place.is_file() else sorted(place.glob("*.json"))
-    if json_files and json_files[0].suffix == ".json":
-        return json_files
-    return parquet_files(place, "train")
-
-
-def _rows(paths: Iterable[Path]) -> Iterator[Any]:
-    for path in paths:
-        yield from load_rows(path)[0] if path.suffix == ".json" else parquet_rows([path])
 
 
 def _about(row: Any) -> Mapping[str, Any]:

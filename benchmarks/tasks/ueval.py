@@ -9,8 +9,8 @@ folder `answers/` beside the data, and systems by the name of the file.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
 from plait.benchmarks.tasks.mmie.official import ImageFiles, write_rows
@@ -21,18 +21,18 @@ from plait.benchmarks.tasks.published import (
     answers_by_query,
     task_set,
 )
+from plait.benchmarks.tasks.reading.files import published_files, published_rows
 from plait.benchmarks.tasks.reading.images import (
     ImageCache,
     ImageFolder,
     image_paths,
     images_of,
+    is_data_url,
 )
 from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, brief, of_type
 from plait.benchmarks.tasks.reading.sources import (
     load_rows,
     locate,
-    parquet_files,
-    parquet_rows,
 )
 from plait.generators.document import Document, Image, Query, Text, Turn
 from plait.generators.files import safe_name
@@ -55,15 +55,15 @@ _FIELDS = (
 
 
 def load(place: str, cache: Path) -> TaskSet:
-    """The task set at `place`: Parquet, a JSON list, a folder of either, `hf:ORG/NAME@REV`.
+    """The task set at `place`: Parquet, JSON, a folder of either, `hf:ORG/NAME@REV`.
 
     Images are unpacked once, under `cache`. `avg_fixed` weights the eight tasks alike, as
     the published average does. Raises TaskError where there are no readable rows.
     """
-    found = locate(place, ("**/*.parquet", "**/*.json"))
+    found = locate(place, ("**/*.parquet", "**/*.json", "**/*.jsonl", "**/*.arrow"))
     images = ImageFolder(found.folder, cache, found.also)
     kept = ImageCache(cache / NAME)
-    paths = _files(found.path)
+    paths = published_files(found.path, "test")
     given = sorted((found.folder / ANSWERS).glob("*.json"))
     answers = read_answers({path: list(load_rows(path)[0]) for path in given}, cache)
     return task_set(
@@ -71,25 +71,13 @@ def load(place: str, cache: Path) -> TaskSet:
         place,
         found,
         [*paths, *given],
-        _rows(paths),
+        published_rows(paths),
         lambda value: _query(Row.of(value), images, kept),
         _group,
         answers=answers,
         categories=dict.fromkeys(KIND_OF, 1),
         fields=("open", CLOSED),
     )
-
-
-def _files(place: Path) -> list[Path]:
-    json_files = [place] if place.is_file() else sorted(place.glob("*.json"))
-    if json_files and json_files[0].suffix == ".json":
-        return json_files
-    return parquet_files(place, "test")
-
-
-def _rows(paths: Iterable[Path]) -> Iterator[Any]:
-    for path in paths:
-        yield from load_rows(path)[0] if path.suffix == ".json" else parquet_rows([path])
 
 
 def _group(value: Any) -> RowGroup:
@@ -164,11 +152,28 @@ def read_answers(
 
 
 def _answers(path: Path, values: list[Any], cache: Path) -> dict[str, Answer]:
-    files = ImageFolder(path.parent, cache)
+    files = _image_folder(path, values, cache)
     files.check_all(image_paths(values))
     return answers_by_query(
         values, path.name, lambda row: _answer(row, files), numbers=True
     )
+
+
+def _image_folder(path: Path, values: list[Any], cache: Path) -> ImageFolder:
+    """Return the folder to which paths of images are relative: mostly that of the file.
+
+    The benchmark's generators write paths from where they run, so that those of
+    `results/gemini.json` begin with `results/`, too.
+    """
+    own = path.parent
+    named = (name for name in image_paths(values) if not is_data_url(name))
+    first = next(named, "")
+    folders = PureWindowsPath(first).parts[:-1]
+    if not (own / first).is_file():
+        for depth in range(1, len(folders) + 1):
+            if own.parts[-depth:] == folders[:depth]:
+                return ImageFolder(own.parents[depth - 1], cache)
+    return ImageFolder(own, cache)
 
 
 def _answer(row: Row, files: ImageFolder) -> Document:

@@ -15,11 +15,13 @@ A query is all that is asked about one row, each turn without the talk before it
 * Mutual Enhancement: an edit that is looked at and mended, then mismatches with a caption
   that are told and mended; each at most five times, until nothing more is found.
 
-Its category is the task. `unison:NAME` judges the answers.
+Its category is the task. `unison:NAME` judges the answers. Those of others are read from
+the tables that infer.py writes (`unison_answers`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -39,6 +41,7 @@ from plait.benchmarks.tasks.reading.sources import (
     locate,
     read_text,
 )
+from plait.benchmarks.tasks.unison_answers import Session, read_answers
 from plait.generators.document import Content, Image, Query, Text, Turn
 from plait.generators.released import read_published
 from plait.generators.system import Variant
@@ -149,6 +152,7 @@ def load(place: str, cache: Path) -> TaskSet:
     for task in folders:
         images[task].check_all(_paths_of(entries, task))
     shared = _last_checks(entries)
+    others = read_answers(found.path, _sessions(entries, images), cache)
     templates = found.path / _TEMPLATES
     session = UnisonSession(_OWN)
     if templates.is_file():
@@ -166,10 +170,11 @@ def load(place: str, cache: Path) -> TaskSet:
         NAME,
         place,
         found,
-        files,
+        [*files, *others.files],
         entries,
         make,
         _group,
+        answers=others.answers,
         prompt=session,
         categories=dict.fromkeys((entry.task for entry in entries), 1),
         fields=[*dict.fromkeys(_group(entry).field for entry in entries)],
@@ -181,6 +186,35 @@ def _group(entry: Entry) -> RowGroup:
     part = f"{entry.part}-" if entry.part else ""
     id = f"{_SHORT[entry.task]}-{part}{entry.number}".lower()
     return RowGroup(id, entry.task, entry.part or entry.task)
+
+
+def _sessions(
+    entries: Iterable[Entry], images: Mapping[str, ImageFolder]
+) -> Iterator[Session]:
+    """Yield every query by the number that the released program gives it."""
+    counted = 0
+    for entry in entries:
+        values = entry.value if isinstance(entry.value, Mapping) else {}
+        id = str(_group(entry).id)
+        if entry.task == IC:
+            questions = values.get("questions")
+            numbers = tuple(questions) if isinstance(questions, Mapping) else ()
+            yield Session(IC, entry.number - 1, id, numbers)
+        elif entry.task != GGU:
+            yield Session(entry.task, entry.number - 1, id)
+        elif _has_its_image(entry.part, values, images[GGU]):
+            # It counts rows of all parts, but none whose image is not there.
+            yield Session(GGU, counted, id)
+            counted += 1
+
+
+def _has_its_image(part: str, row: Mapping[str, Any], images: ImageFolder) -> bool:
+    path = row.get("image_path")
+    if not isinstance(path, str) or not path:
+        return True
+    with contextlib.suppress(RowError, ValueError):
+        return Path(images.place(f"{part}/{path}")).is_file()
+    return False
 
 
 # --------------------------------------------------------------------------------- files

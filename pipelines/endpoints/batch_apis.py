@@ -25,7 +25,9 @@ _NAME = "plait"
 """Field of OpenAI's metadata that names a batch."""
 _WINDOW = "24h"
 _ENDED = ("completed", "failed", "expired", "cancelled")
-_GEMINI_ENDED = ("SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED")
+_GEMINI_SUCCEEDED = "SUCCEEDED"
+_GEMINI_LOST = ("FAILED", "CANCELLED", "EXPIRED")
+"""How the states end in which no more replies will come, whatever prefix they have."""
 _PAGE = 100
 _CHUNK = 1 << 20
 _JSONL = "application/jsonl"
@@ -238,15 +240,20 @@ class GeminiBatches(BatchApi):
     async def look(self, batch: str) -> BatchLook:
         """Return the state of a batch, and its file of replies."""
         about = await self._get(f"/{self._version}/{quote(batch)}")
-        state = text_at(about, "metadata.state") or "no state"
+        state = text_at(about, "metadata.state | state") or "no state"
         said = [state]
         if message := text_at(about, "error.message"):
             said.append(message)
-        file = text_at(about, "response.responsesFile | metadata.output.responsesFile")
+        # The documentation has it in all three places.
+        file = text_at(
+            about, "response.responsesFile | metadata.output.responsesFile | dest.fileName"
+        )
+        # A batch may be said to have succeeded a moment before its file is named.
+        complete = state.endswith(_GEMINI_SUCCEEDED) and file is not None
         path = f"/download/{self._version}/{file}:download?alt=media"
         return BatchLook(
             name=text_at(about, "metadata.displayName"),
-            ended=state.endswith(_GEMINI_ENDED),
+            ended=about.get("done") is True or complete or state.endswith(_GEMINI_LOST),
             said=", ".join(said),
             files=(path,) if file else (),
         )

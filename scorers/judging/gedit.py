@@ -86,6 +86,8 @@ SHOWN = StageSpec(
     keyed_as=Kind.RENDER,
     target="plait.scorers.judging.gedit:Shown",
     stage="gedit-shown",
+    version=2,
+    superseded={1: "which resized edits as if originals were not turned by their EXIF"},
     placement=Placement(batch_size=32),
 )
 """Shows images as the released program does."""
@@ -234,7 +236,8 @@ class Shown:
     """TransformRequest of an image -> that image as JPEG.
 
     With another image, it has the size of that, whatever that does to its proportions
-    (`process_single_item` and `encode_pil_image`).
+    (`process_single_item` and `encode_pil_image`). That other is an original, which
+    `datasets` has turned as its EXIF says before the program saves and opens it.
     """
 
     def __init__(self, **_: Any) -> None:
@@ -252,8 +255,8 @@ class Shown:
         try:
             shown = Pillow.open(io.BytesIO(request.image.read()))
             for other in request.others:
-                size = Pillow.open(io.BytesIO(other.read())).size
-                shown = shown.convert("RGB").resize(size)  # type: ignore[assignment]
+                original = ImageOps.exif_transpose(Pillow.open(io.BytesIO(other.read())))
+                shown = shown.convert("RGB").resize(original.size)  # type: ignore[assignment]
             ImageOps.exif_transpose(shown).convert("RGB").save(file, "JPEG")
         except Exception as error:
             # As the released program does, whatever the error; it tries without end.

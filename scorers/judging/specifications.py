@@ -482,7 +482,8 @@ def _as_id(value: Any) -> int | None:
 
 
 _FENCE = re.compile(r"```(?:json|JSON)?\s*\n?(.*?)```", re.DOTALL)
-_OPEN_FENCE = re.compile(r"```(?:json|JSON)")
+_OPEN_FENCES = ("```json", "```JSON")
+"""In the order in which the program looks for them."""
 _COMMA_TOO_MANY = re.compile(r",\s*(?=[}\]])")
 _BEFORE_VALUE = (
     re.compile(r'(?<=:)(\s*)(?=[^\s"{\[\d-])(?!(?:true|false|null)\b)'),
@@ -546,8 +547,8 @@ def _official_texts(reply: str) -> Iterator[str]:
         yield _escape_quotes(inside)
         yield _escape_quotes(_quote_values(inside))
         yield _COMMA_TOO_MANY.sub("", inside)
-    if opened := _OPEN_FENCE.search(reply):
-        inside = reply[opened.end() :].strip().rstrip("`").strip()
+    if opened := next((mark for mark in _OPEN_FENCES if mark in reply), None):
+        inside = reply.partition(opened)[2].strip().rstrip("`").strip()
         yield inside
         yield _quote_values(inside)
         yield _escape_quotes(_quote_values(inside))

@@ -583,9 +583,9 @@ def yes_or_no_in(reply: str) -> str | Unreadable:
 
 def official_option(text: str, options: Mapping[str, str]) -> str:
     """Read as `normalize_option`: the letter at the beginning, or any that stands alone."""
-    raw = text.strip()
-    if raw.lower() in _ABSENT:
+    if text.lower() in _ABSENT:
         return _UNKNOWN
+    raw = text.strip()
     valid = {letter.upper() for letter in options}
     patterns = (
         (r"^([A-Z])[^a-zA-Z]", re.NOFLAG),

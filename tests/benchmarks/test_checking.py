@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from cli_helpers import invoke, manifest
+from editing_helpers import imgedit_rows, write_imgedit
 from picture_helpers import flat
 
 import plait
@@ -48,6 +49,14 @@ def test_what_is_understood_of_queries():
     with pytest.raises(TaskError, match="no column of the question"):
         invoke("check", "q.jsonl")
     assert invoke("check", "sample").exit_code == 0
+
+
+def test_published_answers_are_counted_by_the_name_of_their_system(tmp_path):
+    place = write_imgedit(tmp_path / "imgedit")
+    (place / "edited_images" / "rich" / "0.png").write_bytes(b"no image")
+    done = invoke("check", f"imgedit:{place}")
+    number = sum(1 for _ in imgedit_rows())
+    assert f"published:rich: {number - 1} answers, 1 failed" in done.output
 
 
 def test_what_is_understood_of_answers():

@@ -181,6 +181,66 @@ def answer_to(id: str) -> Document:
     return Document.of([content_of(told) for told in ANSWERS[id]])
 
 
+RESULTS = "Inference_Pipeline/result"
+_OPERATIONS = {
+    "UGG": ("understanding", "editing", "unify"),
+    "GGU": ("understanding", "generation", "unify"),
+}
+
+
+def result_rows(id: str, number: int) -> list[dict[str, Any]]:
+    """The answer to a query as the released program's tables have it, a row for each turn.
+
+    `number` is that of the row among those of its task, from 0.
+    """
+    task = id.partition("-")[0].upper()
+    rows = []
+    for turn, told in enumerate(ANSWERS[id]):
+        operation, number_of_round, question = turn, "", ""
+        if task == "IC":
+            is_drawn = turn == len(ANSWERS[id]) - 1
+            kind = "generation" if is_drawn else "understanding"
+            operation = int(is_drawn)
+            question = "" if is_drawn else f"{turn + 1}"
+        elif task == "ME":
+            kind, operation = "unify", turn // ROUNDS
+            number_of_round = f"{turn % ROUNDS + 1}.0"
+            if not told and turn % ROUNDS:
+                continue  # the talk ended before
+        else:
+            kind = _OPERATIONS[task][turn]
+        rows.append(
+            {
+                "dialogue_index": number,
+                "model_response": f"result/drawn/{told}" if told.endswith(".png") else told,
+                "status": "success",
+                "operation_type": kind,
+                "operation_index": operation,
+                "round_number": number_of_round,
+                "question_id": question,
+            }
+        )
+    return rows
+
+
+def write_results(root: Path, model: str = "rich") -> dict[str, Path]:
+    """Write the answers of a model beside a checkout; return its tables by task."""
+    drawn = root / RESULTS / "drawn" / "drawn.png"
+    drawn.parent.mkdir(parents=True, exist_ok=True)
+    drawn.write_bytes(flat("white", SIZE))
+    rows: dict[str, list[dict[str, Any]]] = {}
+    numbers: dict[str, int] = {}
+    for id in ANSWERS:
+        task = id.partition("-")[0].upper()
+        numbers[task] = numbers.get(task, -1) + 1
+        rows.setdefault(task, []).extend(result_rows(id, numbers[task]))
+    files = {}
+    for task, own in rows.items():
+        file = root / RESULTS / model / task / f"{task}_{model}_results.csv"
+        files[task] = write_table(file, own)
+    return files
+
+
 # --------------------------------------------------------------------------- the judge
 
 _REPLIES: Mapping[str, Sequence[str]] = {

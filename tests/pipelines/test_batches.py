@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -11,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import batch_providers
 import pytest
@@ -36,6 +37,8 @@ from plait.generators.document import (
 )
 from plait.generators.errors import UsageError
 from plait.pipelines.chat.settings import EndpointSettings
+from plait.pipelines.endpoints.batch_apis import GeminiBatches
+from plait.pipelines.endpoints.client import EndpointClient
 from plait.pipelines.endpoints.settings import GeminiSettings
 from plait.pipelines.servers.settings import ServerTable
 from plait.pipelines.servers.start import with_server
@@ -147,6 +150,37 @@ def test_gemini_takes_batches_as_well(server: Server, tmp_path: Path) -> None:
     assert [[len(d.segments), len(d.images)] for d in documents] == [[3, 1]] * 3
     assert Counter(provider.asked).most_common(1)[0][1] == 2, "one was asked again"
     assert second in provider.jobs
+
+
+FILE = {"responsesFile": "files/r"}
+
+
+@pytest.mark.parametrize(
+    ("shown", "ended", "files"),
+    [
+        ({"metadata": {"state": "BATCH_STATE_RUNNING"}}, False, 0),
+        # Not before the file of replies is named, without which all would be asked again.
+        ({"metadata": {"state": "BATCH_STATE_SUCCEEDED"}}, False, 0),
+        ({"metadata": {"state": "BATCH_STATE_SUCCEEDED"}, "response": FILE}, True, 1),
+        ({"metadata": {"state": "BATCH_STATE_SUCCEEDED", "output": FILE}}, True, 1),
+        ({"state": "JOB_STATE_SUCCEEDED", "dest": {"fileName": "files/r"}}, True, 1),
+        ({"metadata": {"state": "JOB_STATE_EXPIRED"}}, True, 0),
+        ({"done": True, "error": {"code": 13, "message": "Internal."}}, True, 0),
+        ({"done": False, "metadata": {"state": "BATCH_STATE_PENDING"}}, False, 0),
+    ],
+)
+def test_gemini_shows_a_batch_in_every_documented_form(
+    shown: dict[str, Any], ended: bool, files: int
+) -> None:
+    class Client:
+        async def exchange(self, path: str) -> bytes:
+            assert path == "/v1beta/batches/7"
+            return json.dumps(shown).encode()
+
+    api = GeminiBatches(cast(EndpointClient, Client()), "/v1beta/models/m", "v1beta")
+    look = asyncio.run(api.look("batches/7"))
+    assert (look.ended, len(look.files)) == (ended, files)
+    assert [*look.files] == ["/download/v1beta/files/r:download?alt=media"] * files
 
 
 # A driver that ends at any moment

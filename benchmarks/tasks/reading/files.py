@@ -20,6 +20,9 @@ from plait.benchmarks.tasks.reading.sources import (
     TextLines,
     arrow_rows,
     column_names,
+    load_lines,
+    load_rows,
+    parquet_files,
     parquet_rows,
     read_text,
 )
@@ -236,6 +239,36 @@ def _list(
         line = f", line {numbers[i - 1]}" if several else ""
         rows.append(FileRow(f"{path.name}, row {i}{line}", f"{i:04d}", value))
     return rows
+
+
+# ------------------------------------------------------------------- a benchmark's files
+
+
+def published_files(place: Path, split: str) -> list[Path]:
+    """Return the files of a benchmark's rows at `place`: one, or those of a folder.
+
+    Of a folder the JSON lists in it count, without these its lines of JSON, then what
+    `datasets` saves, then the Parquet files of the split. TaskError where there are none.
+    """
+    if place.is_file():
+        return [place]
+    for pattern in ("*.json", "*.jsonl", "**/*.arrow"):
+        found = sorted(place.glob(pattern))
+        if files := [path for path in found if not _ABOUT.fullmatch(path.name)]:
+            return files
+    return parquet_files(place, split)
+
+
+def published_rows(paths: Iterable[Path]) -> Iterator[Any]:
+    """Yield the rows of such files; TaskError where one cannot be read."""
+    readers: Mapping[str, Callable[[Path], Iterable[Any]]] = {
+        ".json": lambda path: load_rows(path)[0],
+        ".jsonl": load_lines,
+        ".arrow": lambda path: arrow_rows([path]),
+    }
+    for path in paths:
+        read = readers.get(path.suffix.lower())
+        yield from parquet_rows([path]) if read is None else read(path)
 
 
 # ----------------------------------------------------------------------------- folders

@@ -278,6 +278,14 @@ def test_reasons_are_ranked_and_those_of_one_shape_counted_together():
     assert [r["outcome"] for r in reasons[1:]] == ["skipped", "unscored"]
 
 
+def test_an_apostrophe_in_a_reason_hides_no_reply_from_its_shape():
+    replies = ["It is good.", "It isn't.", 'He said "no", and I\'d agree.']
+    texts = [f"cut at the model's maximum length: no JSON: {reply!r}" for reply in replies]
+    found = [evaluation("a", sample(i), Unscored(text)) for i, text in enumerate(texts)]
+    (reason,) = leaderboard(board(found))[0]["reasons"]
+    assert (reason["count"], reason["alike"]) == (3, 3)
+
+
 def test_every_loss_is_named_in_a_file_that_the_tables_name(tmp_path):
     broken = [Malformed(id="twice", row=i, reason=f"rule {w}") for i, w in enumerate(WORDS)]
     found = [

@@ -292,6 +292,7 @@ IMAGE = {"type": "image_url", "image_url": {"url": "http://127.0.0.1/secret.png"
         (item("a", sede=1), "invalid_value", "sede: this field is not supported"),
         (item("a", metadata={"a": 1}), "invalid_value", "metadata.a"),
         (item([{"type": "audio"}]), "invalid_value", "answer"),
+        (item({"image": "x"}), "invalid_value", "answer: Input should be a valid string"),
         (item([IMAGE], scorer=LETTERS), "invalid_image", "answer[0]: |nothing is fetched"),
         (item(content_parts(BOMB), scorer=LETTERS), "invalid_image", "answer[0]: "),
         (item(content_parts(TRUNCATED), scorer=LETTERS), "invalid_image", "answer[0]: "),

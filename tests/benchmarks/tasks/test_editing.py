@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from editing_helpers import (
     BOTH,
@@ -56,6 +59,37 @@ def test_rows_of_gedit_are_an_image_and_an_instruction(tmp_path: Path) -> None:
         assert {q.id.partition("-")[0] for q in own.samples} == {language}
         assert len(own.samples) == 33
         assert own.fields == (f"{language}, intersection", language)
+
+
+def write_again(table: pa.Table, place: Path, layout: str) -> Path:
+    """Write rows as they are kept elsewhere, beside what tells of them."""
+    (place / "train").mkdir(parents=True)
+    (place / "dataset_info.json").write_text("{}")
+    if layout == "arrow":
+        file = place / "train" / "data-00000-of-00001.arrow"
+        with pa.ipc.new_stream(file, table.schema) as stream:
+            stream.write_table(table)
+        return place
+    rows = table.to_pylist()
+    for row in rows:
+        for name in ("input_image", "input_image_raw"):
+            row[name]["bytes"] = base64.b64encode(row[name]["bytes"]).decode()
+    lines = "\n".join(map(json.dumps, rows))
+    text = f"[{','.join(map(json.dumps, rows))}]" if layout == "json" else lines
+    (place / f"data.{layout}").write_text(text)
+    return place
+
+
+@pytest.mark.parametrize("layout", ["json", "jsonl", "arrow"])
+def test_rows_are_the_same_in_every_layout(tmp_path: Path, layout: str) -> None:
+    published = write_gedit(tmp_path / "published")
+    table = pq.read_table(published / "train-00000.parquet")
+    other = write_again(table, tmp_path / "other", layout)
+    samples = read("gedit", published).samples
+    assert read("gedit", other).samples == samples
+    if layout != "arrow":
+        file = next(other.glob("data.*"))
+        assert load(f"gedit:{file}", cache=other / "cache").samples == samples
 
 
 def test_answers_to_edits_are_systems_and_what_is_missing_is_named(tmp_path: Path) -> None:

@@ -96,6 +96,23 @@ def test_answers_of_others_are_systems(place):
     assert "duplicate id" in reasons["8"]
 
 
+def test_answers_may_name_images_from_where_the_generator_ran(place):
+    answers = place / "answers"
+    (answers / "drawn").mkdir()
+    (answers / "drawn" / "8.png").write_bytes(flat("red"))
+    files = {
+        "d": ["data/answers/drawn/8.png", "data/answers/boat.png"],
+        "e": ["other/answers/boat.png", "data/answers/../ref.png"],
+    }
+    for name, paths in files.items():
+        pairs = zip(("8", "7"), paths, strict=True)
+        rows = [{"id": id, "gemini_image_ans": [path]} for id, path in pairs]
+        (answers / f"{name}.json").write_text(json.dumps(rows))
+    task = read("ueval", place)
+    for name, kind in {"d": Document, "e": Failure}.items():
+        assert [type(answer) for answer in task.answers[name].values()] == [kind] * 2
+
+
 @pytest.mark.usefixtures("worker_threads")
 def test_a_run_scores_answers_by_their_criteria_and_exports_them(place, tmp_path):
     """Criteria that name steps are met, all others are not."""

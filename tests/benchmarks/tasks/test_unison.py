@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from collections import Counter
@@ -16,14 +17,17 @@ from picture_helpers import flat
 from task_rows import read, served_run
 from trial import painter, system_of_stages, writer
 from unison_helpers import (
+    ANSWERS,
     EACH,
     SIZE,
     UPSTREAM,
     WORDING,
+    answer_to,
     ggu_row,
     me_row,
     ugg_row,
     write,
+    write_results,
     write_table,
 )
 
@@ -31,7 +35,7 @@ from plait.benchmarks.tasks.reading.rules import TaskError
 from plait.benchmarks.tasks.task_set import load
 from plait.benchmarks.tasks.unison import verdict_of
 from plait.cluster.walks import drive
-from plait.generators.base import Job, Outcome, Result
+from plait.generators.base import Failure, Job, Outcome, Result
 from plait.generators.document import (
     Document,
     Draft,
@@ -50,6 +54,72 @@ pytestmark = pytest.mark.contract
 
 GIVEN = Image.of(flat("red", SIZE)).digest
 """The image of the first row of every task."""
+
+
+# ----------------------------------------------------------------------- answers of others
+
+
+def test_tables_of_the_released_program_are_answers(tmp_path: Path) -> None:
+    write(tmp_path / "data", each=EACH)
+    write_results(tmp_path)
+    task = read("unison", tmp_path)
+    answers = task.answers["rich"]
+    assert {*answers} == {*ANSWERS}
+    for id, answer in answers.items():
+        assert isinstance(answer, Document)
+        expected = answer_to(id)
+        assert [own.text for own in answer.answers] == [o.text for o in expected.answers]
+        drawn = [image.digest for image in answer.images]
+        assert drawn == [image.digest for image in expected.images]
+
+
+@pytest.mark.parametrize(
+    ("task", "change", "named"),
+    [
+        ("IC", {"status": "error: CUDA out of memory"}, "out of memory"),
+        ("IC", {"question_id": "77"}, "no turn"),
+        ("UGG", {"operation_index": "1.0"}, "two answers to turn 2"),
+        ("GGU", {"operation_index": "5"}, "no turn"),
+        ("ME", {"round_number": "11"}, "no turn"),
+        ("ME", {"model_response": "result/drawn/none.png"}, "missing picture"),
+        ("ME", {"model_response": "Saved to result/drawn/drawn.png, at last"}, ""),
+        ("ME", {"model_response": "/etc/a.png"}, "absolute path"),
+    ],
+)
+def test_an_answer_whose_rows_break_a_rule_is_a_failure(
+    tmp_path: Path, task: str, change: dict[str, str], named: str
+) -> None:
+    write(tmp_path / "data", each=EACH)
+    file = write_results(tmp_path)[task]
+    rows = [*csv.DictReader(file.open())]
+    write_table(file, [rows[0] | change, *rows[1:]])
+    own = read("unison", tmp_path).answers["rich"]
+    failed = {id: a.reason for id, a in own.items() if isinstance(a, Failure)}
+    first = next(id for id in ANSWERS if id.startswith(task.lower()))
+    assert [*failed] == ([first] if named else [])
+    assert all(named in reason for reason in failed.values())
+
+
+def test_an_answer_without_a_turn_that_is_always_asked_is_a_failure(tmp_path: Path) -> None:
+    write(tmp_path / "data", each=EACH)
+    file = write_results(tmp_path)["GGU"]
+    rows = [*csv.DictReader(file.open())]
+    write_table(file, rows[1:])
+    own = read("unison", tmp_path).answers["rich"]
+    lost = own[next(id for id in ANSWERS if id.startswith("ggu"))]
+    assert isinstance(lost, Failure)
+    assert "turn 1" in lost.reason
+
+
+def test_rows_without_their_image_have_no_number_in_those_tables(tmp_path: Path) -> None:
+    place = write(tmp_path / "data", each=EACH)
+    write_results(tmp_path)
+    before = read("unison", tmp_path).answers["rich"]
+    (place / "Gen_Guided_Und" / "2D_Spatial" / "0.png").unlink()
+    after = load(f"unison:{tmp_path}", cache=tmp_path / "cache2").answers["rich"]
+    ids = [id for id in ANSWERS if id.startswith("ggu")]
+    assert ids[0] not in after
+    assert after[ids[1]] == before[ids[0]]
 
 
 # ----------------------------------------------------------------------------------- files

@@ -164,12 +164,13 @@ def test_gedit_officially_shows_jpeg_and_the_edit_in_the_size_of_the_original(
     colours = Pillow.linear_gradient("L").resize((30, 20)).convert(mode)
     original = Pillow.linear_gradient("L").rotate(90).resize((24, 40)).convert(mode)
     exif = Pillow.Exif()
-    exif[0x0112] = 6  # to be turned by a quarter
+    # To be turned by a quarter, as `datasets` does before the program has its size.
+    exif[0x0112] = 6
     before = Image.of(saved(original, "PNG", exif=exif))
     after = Image.of(saved(colours, "PNG"))
     made = Shown()([TransformRequest(before), TransformRequest(after, (before,))])
     opened = Pillow.open(io.BytesIO(before.read()))
-    resized = Pillow.open(io.BytesIO(after.read())).convert("RGB").resize((24, 40))
+    resized = Pillow.open(io.BytesIO(after.read())).convert("RGB").resize((40, 24))
     expected = [ImageOps.exif_transpose(opened).convert("RGB"), resized]
     for outcome, image in zip(made, expected, strict=True):
         assert isinstance(outcome, Result)

@@ -40,6 +40,7 @@ from plait.scorers.judging.specifications import (
     WEIGHTINGS,
     SpecificationsJudge,
     answers,
+    official_answers,
 )
 
 IDS = range(1, 6)
@@ -173,6 +174,12 @@ def test_the_recording_has_what_goes_wrong_there() -> None:
 
 
 ALL = dict(zip(IDS, EXPECTED, strict=True))
+
+
+def test_officially_a_fence_in_small_letters_comes_before_one_in_capitals() -> None:
+    """As its parse_json_response, which looks for the second where there is no first."""
+    reply = f"```JSON\n[{{\n```json\n{GOOD}"
+    assert official_answers(reply, [*IDS]) == ALL
 
 
 @pytest.mark.parametrize(

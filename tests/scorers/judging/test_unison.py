@@ -258,6 +258,9 @@ def test_official_marks_and_options() -> None:
     assert official_edit("ERROR: no reply") == 0
     assert official_option("A cube", {"A": "x", "B": "y"}) == "A"
     assert official_option("I think B", {"A": "x", "B": "y"}) == "unknown"
+    # Only an answer that is these letters and nothing else is none.
+    assert official_option("nan\n", {"A": "x", "D": "A"}) == "D"
+    assert official_option("nan", {"A": "x", "D": "A"}) == "unknown"
 
 
 def test_boxes() -> None:
