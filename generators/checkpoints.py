@@ -31,6 +31,7 @@ def fingerprint(folder: Path) -> str:
     state = hashlib.sha256()
     names = {path: path.relative_to(folder) for path in sorted(folder.rglob("*"))}
     for path, name in names.items():
+        # What is hidden is not the model's: `.git`, and the Hub's notes of a download.
         if not path.is_file() or any(part.startswith(".") for part in name.parts):
             continue
         size = path.stat().st_size
@@ -74,6 +75,7 @@ class Pins:
         """What could not be pinned, and why: a line for each cause."""
         lines: dict[object, CheckpointError] = {}
         for error in self.errors:
+            # One line for all weights that a Hub that does not answer was asked for.
             if isinstance(error, UnavailableWeights):
                 before = lines.get(type(error.cause))
                 names = before.names if isinstance(before, UnavailableWeights) else ()

@@ -70,6 +70,7 @@ class Spool(Sequence[T]):
     def __getitem__(self, place: int | slice) -> T | Sequence[T]:
         if isinstance(place, slice):
             return select(self, range(*place.indices(len(self))))
+        # As of a list: places from the end, and IndexError beyond it.
         place = range(len(self))[place]
         if (beyond := place - (len(self._ends) - 1) * _BLOCK) >= 0:
             return self._rest[beyond]
@@ -99,6 +100,7 @@ class Spool(Sequence[T]):
                 self._file = _unlisted_file()
                 if self._needed > shutil.disk_usage(tempfile.gettempdir()).free:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            # Only whole blocks, so that a value's block follows from its place.
             for first in range(0, whole, _BLOCK):
                 data = memoryview(_pickle(self._rest[first : first + _BLOCK]))
                 end = self._ends[-1] + len(data)
@@ -125,6 +127,7 @@ class Spool(Sequence[T]):
 
 
 def _unlisted_file() -> IO[bytes]:
+    """Return an open file without a name: its room is free however the process ends."""
     number, path = tempfile.mkstemp(prefix="plait-")
     os.unlink(path)
     return os.fdopen(number, "r+b", buffering=0)

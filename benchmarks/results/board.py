@@ -354,6 +354,7 @@ class Board:
         _, first = np.unique(self.column["query"].codes[answers], return_index=True)
         rows = answers[first]
         keys = self.column["query"].at(rows)
+        # By key, whatever the order of the plan: readers find a key by bisection.
         return rows[sorted(range(len(rows)), key=keys.__getitem__)]
 
     @cached_property

@@ -11,6 +11,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 _PATHS = ("chat/completions", "images/generations", "models")
 _COUNTED = {*(f"/v1/{p}" for p in _PATHS), "/health", "/metrics", "/version"}
 _COUNTED |= {"/score", "/scorers"}
+"""Paths that are counted by themselves: labels of whatever anybody asks for would be
+without end."""
 _SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 600)
 _SCORE_SECONDS = (0.005, 0.01, 0.025, 0.05, *_SECONDS)
 _SIZES = (1, 2, 4, 8, 16, 32, 64)
@@ -20,6 +22,7 @@ class ServingMetrics:
     """Counts of one server, in a registry of its own."""
 
     def __init__(self) -> None:
+        # Prometheus' usual registry is the process's: two servers in it would be one.
         self._registry = own = CollectorRegistry()
         counter = partial(Counter, namespace="plait", registry=own)
         histogram = partial(Histogram, namespace="plait", registry=own)

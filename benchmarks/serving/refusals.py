@@ -88,6 +88,7 @@ def refuse_other(stage: StageSpec, name: str, field: str, value: Any, own: Any) 
     if value is None or value == own:
         return
     current = "left to the model" if own is None else repr(own)
+    # TOML wants quotes around a key with other characters, such as a dot or a colon.
     model = stage.name if stage.name.replace("-", "").isalnum() else f'"{stage.name}"'
     reason = (
         f"{field} {value!r} cannot be honoured: it is fixed while the server runs "

@@ -44,6 +44,7 @@ Seed = Annotated[int | None, Field(ge=0, lt=MOST_SEEDS, strict=True)]
 Count = Annotated[int | None, Field(ge=1, strict=True)]
 Zero = Annotated[float | None, Field(ge=0, le=0)]
 Nothing = Annotated[list[Any] | dict[str, Any] | None, Field(max_length=0)]
+"""Of fields that clients send as they are by default, and that change nothing then."""
 
 
 class _Strict(BaseModel):
@@ -54,6 +55,7 @@ class _Request(_Strict):
     """What all requests may say of themselves."""
 
     model: str | None = None
+    # What follows changes no answer, whatever it says.
     user: Any = None
     metadata: Any = None
     safety_identifier: Any = None
@@ -227,6 +229,7 @@ class ScoreBatch(_Strict):
 
 
 def _form(body: Any) -> str:
+    """Return which form a body has, so that errors are of that one alone."""
     is_batch = isinstance(body, ScoreBatch) or (isinstance(body, dict) and "items" in body)
     return BATCH if is_batch else ONE_ITEM
 
