@@ -508,6 +508,12 @@ def test_a_column_that_means_two_things_is_refused(columns, stated, said):
     assert "\n" not in str(refused.value)
 
 
+def test_a_column_without_a_name_as_of_an_index_means_nothing():
+    task = read(",question\n0,What?\n", "q.csv")
+    assert told(task) == {"0001": "What?"}
+    assert task.about["by_columns"]["columns"] == {"question": "question"}
+
+
 def test_columns_are_those_that_the_config_names():
     rows = [{"instruction": "Q", "question": "other", "answer": "x", "key": "k"}]
     stated = {"question": "instruction", "id": "key", "answer": ""}
