@@ -108,7 +108,7 @@ def error_text(error: BaseException) -> str:
     """
     if isinstance(error, ServerError):
         return without_keys(str(error))
-    frames = list(traceback.extract_tb(error.__traceback__))
-    frames = [f for f in frames if is_own_file(f.filename)] or frames
-    where = f" ({file_shown(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+    frames = traceback.extract_tb(error.__traceback__)[::-1]
+    frame = next((f for f in frames if is_own_file(f.filename)), next(iter(frames), None))
+    where = "" if frame is None else f" ({file_shown(frame.filename)}:{frame.lineno})"
     return without_keys(f"{type(error).__name__}: {error}{where}")

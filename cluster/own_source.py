@@ -10,6 +10,7 @@ import importlib.util
 import sysconfig
 import warnings
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ _NOT_OWN = (
     *((PACKAGE / room).resolve() for room in ROOMS),
 )
 """Folders of the standard library and of plait."""
+_MOST_FILES = 1024
+"""Whose answers are kept: the same few files stand in the traceback of every failure."""
 
 
 def own_source(target: str) -> Mapping[str, str]:
@@ -92,6 +95,7 @@ def _parse(spec: ModuleSpec) -> ast.Module | None:
         return None
 
 
+@lru_cache(_MOST_FILES)
 def is_own_file(file: str | Path) -> bool:
     """Return whether a file of code is a user's, or a cell of a notebook."""
     if str(file).startswith("<frozen"):

@@ -115,8 +115,8 @@ class CurrentResults:
         for name in ("scores",) if only_scorers else ("answers", "scores"):
             requests.update(self._requests(name))
         existing = defaultdict[str, Counter[str]](Counter)
-        # Neither `group_by` nor `to_numpy`: they import pyarrow's data sets and pandas, which
-        # takes longer than all else here.
+        # Neither `group_by` nor `to_numpy`: they import pyarrow's data sets and pandas,
+        # which takes longer than all else here.
         for batch in self.tables.batches("records", ["stage", "outcome"]):
             stages = batch.column("stage").dictionary_encode()
             outcomes = batch.column("outcome").dictionary_encode()

@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -142,11 +142,21 @@ def _rows_of_all(
         for numbers in _ranges(count):
             for owner in range(owners):
                 rows = len(numbers)
-                texts = {"system": system.name, "outcome": outcome, "reason": "", "fault": ""}
-                columns = {name: pa.repeat(text, rows) for name, text in texts.items()}
-                columns["query"] = _query_names(numbers)
-                columns["repeat"] = pa.array(np.ones(rows, np.int32))
+                columns = {
+                    "system": pa.repeat(system.name, rows),
+                    "query": _query_names(numbers),
+                    "repeat": pa.array(np.ones(rows, np.int32)),
+                    "outcome": pa.repeat(outcome, rows),
+                    "reason": pa.repeat("", rows),
+                    "fault": pa.repeat("", rows),
+                }
                 yield place, owner, pa.table(columns)
+
+
+def _with_columns(table: pa.Table, more: Mapping[str, pa.Array]) -> pa.Table:
+    for name, column in more.items():
+        table = table.append_column(name, column)
+    return table
 
 
 def _seed_of(place: int, owner: int, block: int) -> int:
@@ -180,7 +190,7 @@ def _answers(plan: Plan, count: int) -> Iterator[pa.Table]:
             "thought": pa.array(np.zeros(rows, np.bool_)),
             "jobs": _jobs(folder, _seed_of(place, 0, number % blocks), rows),
         }
-        yield pa.table({**dict(zip(table.column_names, table.columns, strict=True)), **more})
+        yield _with_columns(table, more)
 
 
 def _scores(plan: Plan, count: int) -> Iterator[pa.Table]:
@@ -197,7 +207,7 @@ def _scores(plan: Plan, count: int) -> Iterator[pa.Table]:
             "value": pa.array(draw.integers(0, 1000, rows) / 10),
             "jobs": _jobs(scorer.stages[0].folder, seed, rows),
         }
-        yield pa.table({**dict(zip(table.column_names, table.columns, strict=True)), **more})
+        yield _with_columns(table, more)
 
 
 def _records(plan: Plan, count: int) -> Iterator[pa.Table]:
