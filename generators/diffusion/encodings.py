@@ -28,7 +28,7 @@ REMEMBERED_BYTES = 2**28
 _NEGATIVE = "negative_"
 _STATES = "prompt_embeds"
 _OTHER_TEXTS = ("prompt_", "negative_prompt_", "caption_")
-_ADAPTER_SCALES = ("cross_attention_kwargs", "joint_attention_kwargs", "attention_kwargs")
+_ADAPTER_SCALES = {"cross_attention_kwargs", "joint_attention_kwargs", "attention_kwargs"}
 
 Row = Mapping[str, Tensor]
 """What one prompt was encoded as: argument of the call -> its entry, without a batch."""
@@ -207,16 +207,11 @@ def encoder_of(
     further arguments give other texts or change what a text encoder computes.
     """
     family = FAMILIES.get(type(pipeline).__name__)
-    own = settings.arguments
-    other_texts = any(name.startswith(_OTHER_TEXTS) for name in own)
     parts = pipeline.components.items()
     reads = any(n.startswith("text_encoder") and part is not None for n, part in parts)
-    if (
-        family is None
-        or not reads
-        or other_texts
-        or not own.keys().isdisjoint(_ADAPTER_SCALES)
-    ):
+    own = settings.arguments
+    given_otherwise = any(name.startswith(_OTHER_TEXTS) for name in own)
+    if family is None or not reads or given_otherwise or own.keys() & _ADAPTER_SCALES:
         return None
     return PromptEncoder(pipeline, family, call, settings)
 
