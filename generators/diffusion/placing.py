@@ -174,11 +174,15 @@ def use_attention(
 
     `sdpa` is torch's, which models that do not dispatch use anyway, `own` whatever the
     model comes with; other names are those of diffusers' `AttentionBackendName`, for models
-    that dispatch. Kernels that would be downloaded from the Hub as code are refused.
+    that dispatch. Kernels that would be downloaded from the Hub as code are refused. `auto`
+    is the fastest one that works, which `pipeline.chosen_attention` then names.
     """
     if name == _OWN:
         return
     denoiser = denoiser_of(pipeline)
+    if name == _AUTO:
+        pipeline.chosen_attention = _choose_attention(denoiser, device, dtype)
+        return
     choices = attention_choices(denoiser)
     reason = f"attention {name!r} is not available in {type(denoiser).__name__}"
     if name in choices:
