@@ -25,7 +25,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("sdxl", {"negative_prompt": "fog"}),
     ("sdxl-turbo", {}),
     ("sd3", {}),
-    ("flux", {}),
+    ("flux", {"max_sequence_length": 16}),
     ("flux", GUIDED),
     ("flux2-klein", {}),
     ("flux2-dev", {}),
