@@ -239,8 +239,10 @@ def _is_right(name: str, device: torch.device, dtype: torch.dtype) -> bool:
     try:
         with torch.no_grad(), attention_backend(name):
             made = dispatch_attention_fn(query, key, value)
-        heads_first = (tensor.transpose(1, 2) for tensor in (query, key, value))
-        expected = scaled_dot_product_attention(*heads_first).transpose(1, 2)
+        # torch's kernel has the heads before the positions.
+        expected = scaled_dot_product_attention(
+            query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+        ).transpose(1, 2)
     except (ImportError, OSError, RuntimeError, ValueError):
         return False
     return bool(torch.allclose(made.float(), expected.float(), atol=_ATTENTION_ERROR))
