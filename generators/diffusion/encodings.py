@@ -28,7 +28,7 @@ REMEMBERED_BYTES = 2**28
 _NEGATIVE = "negative_"
 _STATES = "prompt_embeds"
 _OTHER_TEXTS = ("prompt_", "negative_prompt_", "caption_")
-_ADAPTER_SCALES = ("cross_attention_kwargs", "joint_attention_kwargs", "attention_kwargs")
+_ADAPTER_SCALES = {"cross_attention_kwargs", "joint_attention_kwargs", "attention_kwargs"}
 
 Row = Mapping[str, Tensor]
 """What one prompt was encoded as: argument of the call -> its entry, without a batch."""
@@ -126,7 +126,10 @@ class PromptEncoder:
         empty where they have that, too.
         """
         encoded: dict[str, Any] = {}
-        if prompts := each.get("prompt"):
+        prompts = each.get("prompt")
+        if not prompts and _NEGATIVE + _STATES in each:
+            return {}
+        if prompts:
             rows = self._rows({prompt: prompt for prompt in prompts})
             encoded = self._join([rows[prompt] for prompt in prompts])
         negative = self._negative()
@@ -200,13 +203,15 @@ def encoder_of(
 ) -> PromptEncoder | None:
     """Return what encodes the pipeline's prompts ahead; None where every call does.
 
-    That is where its class is not in `FAMILIES`, and where further arguments give other
-    texts or change what a text encoder computes.
+    That is where its class is not in `FAMILIES` or it has no text encoder, and where
+    further arguments give other texts or change what a text encoder computes.
     """
     family = FAMILIES.get(type(pipeline).__name__)
+    parts = pipeline.components.items()
+    reads = any(n.startswith("text_encoder") and part is not None for n, part in parts)
     own = settings.arguments
-    other_texts = any(name.startswith(_OTHER_TEXTS) for name in own)
-    if family is None or other_texts or not own.keys().isdisjoint(_ADAPTER_SCALES):
+    given_otherwise = any(name.startswith(_OTHER_TEXTS) for name in own)
+    if family is None or not reads or given_otherwise or own.keys() & _ADAPTER_SCALES:
         return None
     return PromptEncoder(pipeline, family, call, settings)
 
@@ -227,8 +232,6 @@ def _arguments_of_encoding(
 
 def _fits(negative: Row, each: Mapping[str, Any]) -> bool:
     """Return whether a negative encoding can stand beside a batch's own encodings."""
-    if any(name.startswith(_NEGATIVE) for name in each if name.endswith("embeds")):
-        return False
     for name, value in negative.items():
         if name not in each or each[name].shape[1:] != value.shape:
             return False

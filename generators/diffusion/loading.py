@@ -254,6 +254,8 @@ def quantised_parts(folder: Path, kinds: Kinds) -> dict[str, str]:
     return found
 
 
+_UNREADABLE = (OSError, ValueError, RuntimeError, SafetensorError, KeyError, ImportError)
+"""What reading a component raises; ImportError where its quantisation needs a package."""
 _BITSANDBYTES = "bitsandbytes"
 _NUNCHAKU = ("nunchaku", "svdquant")
 
@@ -294,10 +296,7 @@ def _module(
             ignore_mismatched_sizes=not quantised,
             output_loading_info=True,
         )
-    except (
-        *(OSError, ValueError, RuntimeError, SafetensorError, KeyError),
-        ImportError,  # of what quantised weights need
-    ) as error:
+    except _UNREADABLE as error:
         empty = not files_of_weights(folder / name, variant or "")
         raise CheckpointError(
             f"checkpoint {folder}: component {name!r} cannot be read: "

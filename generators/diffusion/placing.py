@@ -174,11 +174,15 @@ def use_attention(
 
     `sdpa` is torch's, which models that do not dispatch use anyway, `own` whatever the
     model comes with; other names are those of diffusers' `AttentionBackendName`, for models
-    that dispatch. Kernels that would be downloaded from the Hub as code are refused.
+    that dispatch. Kernels that would be downloaded from the Hub as code are refused. `auto`
+    is the fastest one that works, which `pipeline.chosen_attention` then names.
     """
     if name == _OWN:
         return
     denoiser = denoiser_of(pipeline)
+    if name == _AUTO:
+        pipeline.chosen_attention = _choose_attention(denoiser, device, dtype)
+        return
     choices = attention_choices(denoiser)
     reason = f"attention {name!r} is not available in {type(denoiser).__name__}"
     if name in choices:
@@ -235,8 +239,10 @@ def _is_right(name: str, device: torch.device, dtype: torch.dtype) -> bool:
     try:
         with torch.no_grad(), attention_backend(name):
             made = dispatch_attention_fn(query, key, value)
-        heads_first = (tensor.transpose(1, 2) for tensor in (query, key, value))
-        expected = scaled_dot_product_attention(*heads_first).transpose(1, 2)
+        # torch's kernel has the heads before the positions.
+        expected = scaled_dot_product_attention(
+            query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+        ).transpose(1, 2)
     except (ImportError, OSError, RuntimeError, ValueError):
         return False
     return bool(torch.allclose(made.float(), expected.float(), atol=_ATTENTION_ERROR))

@@ -330,7 +330,7 @@ class FastSettings(FurtherFilesSettings):
 
     @model_validator(mode="after")
     def _fused(self) -> FastSettings:
-        others = {"speed": self.speed, "denoiser": self.denoiser}
+        others: dict[str, Any] = {"speed": self.speed, "denoiser": self.denoiser}
         others["loras"] = None if self.fuse_loras else self.loras or None
         for name, value in others.items():
             if self.fuse_qkv and value is not None:

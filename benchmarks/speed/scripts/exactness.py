@@ -62,24 +62,20 @@ def draw(drawer: Drawer, size: int, *, encoded: bool) -> Floats:
     return np.stack(drawn)
 
 
-def row_of(name: str, lever: str, moved: Floats, plain: Floats, least: float) -> list[str]:
-    """Return a row of the table; `least` is the mean that is allowed."""
+def differences(name: str, moved: Floats, plain: Floats) -> tuple[float, float]:
+    """Return the largest and the mean difference; RuntimeError for no finite numbers."""
     difference = np.abs(moved - plain)
     if not np.isfinite(difference).all():
         raise RuntimeError(f"{name}: values that are not finite, in this dtype")
-    mean = float(difference.mean())
-    furthest = float(difference.max())
-    verdict = "-" if lever == PLAIN else "yes" if mean <= least else "no"
-    return [name, lever, f"{furthest:.2e}", f"{mean:.2e}", verdict]
+    return float(difference.max()), float(difference.mean())
 
 
 def rows_of(name: str, weights: Any, dtype: str) -> list[list[str]]:
     """Draw plainly, in a batch of four, and with each lever that the model can do."""
     plain = load(name, weights, dtype)
     alone = draw(plain, 1, encoded=False)
-    together = draw(plain, 4, encoded=False)
-    least = MOST if dtype == "float32" else float(np.abs(together - alone).mean())
-    rows = [row_of(name, PLAIN, together, alone, least)]
+    most, usual = differences(name, draw(plain, 4, encoded=False), alone)
+    rows = [[name, PLAIN, f"{most:.2e}", f"{usual:.2e}", "-"]]
     for lever, changes in LEVERS.items():
         try:
             drawer = load(name, weights, dtype, **changes) if changes else plain
@@ -87,7 +83,10 @@ def rows_of(name: str, weights: Any, dtype: str) -> list[list[str]]:
             rows.append([name, lever, "-", "-", str(error).partition(";")[0]])
             continue
         moved = draw(drawer, 1, encoded=not changes)
-        rows.append(row_of(name, lever, moved, alone, least))
+        furthest, mean = differences(name, moved, alone)
+        exact = furthest <= MOST if dtype == "float32" else mean <= usual
+        shown = [f"{furthest:.2e}", f"{mean:.2e}", "yes" if exact else "no"]
+        rows.append([name, lever, *shown])
     return rows
 
 

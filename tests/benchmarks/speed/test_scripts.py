@@ -372,7 +372,8 @@ def test_the_page_of_a_gpu_has_a_row_for_every_figure_measured_or_not(tmp_path):
     assert own[0][:3] == ["upstream batch 1", "3.561", "-"]
     assert own[1] == ["batch 1", "3.561", "1.25", "1630", "25.9%", "11.5", "-"]
     read = two["figures"]["memory_bandwidth_utilization"]["value"]
-    assert own[2][3:] == ["-", f"{read:.1%}", "12.2", "60.0%"]
+    memory = f"{two['peak_memory_gib']:.1f}"
+    assert own[2][3:] == ["-", f"{read:.1%}", memory, "60.0%"]
     missing = {row[0] for row in rows if row[1] == series.NOT_MEASURED}
     assert missing == series.GPU.keys() - {"sdxl-1"}
     assert "NVIDIA H100" in page

@@ -25,7 +25,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("sdxl", {"negative_prompt": "fog"}),
     ("sdxl-turbo", {}),
     ("sd3", {}),
-    ("flux", {}),
+    ("flux", {"max_sequence_length": 16}),
     ("flux", GUIDED),
     ("flux2-klein", {}),
     ("flux2-dev", {}),
@@ -106,6 +106,25 @@ def test_each_distinct_prompt_is_encoded_once(name):
     assert counts == dict.fromkeys(encoders, distinct + extra)
 
 
+def test_a_batch_with_encodings_of_its_own_has_the_negative_one_encoded_once():
+    """As GILL's, of which the mapper gives what stands for the prompt."""
+    drawer = stage("openjourney").drawer
+    counts = count_calls(drawer.pipeline)
+    own = torch.zeros(2, *drawer.encoder._encode(["rain"])[0]["prompt_embeds"].shape)
+    each = {"prompt_embeds": own, "generator": [torch.Generator()] * 2}
+    counts.clear()
+    given = [drawer.encoder.conditions(each) for _ in range(2)]
+    assert counts == {"text_encoder": 2}, "an empty prompt, and the negative one"
+    expected, _ = drawer.pipeline.encode_prompt([""], torch.device("cpu"), 1, False)
+    for one in given:
+        assert one["prompt"] is None
+        assert "prompt_embeds" not in one
+        states = one["negative_prompt_embeds"]
+        torch.testing.assert_close(states, expected.expand(2, -1, -1))
+    assert drawer.encoder.conditions({**each, "negative_prompt_embeds": own}) == {}
+    assert drawer.encoder.conditions({**each, "prompt_embeds": own[:, :3]}) == {}
+
+
 def test_only_so_many_encodings_are_kept(monkeypatch):
     drawing = stage("sdxl-turbo")
     row = drawing.drawer.encoder._encode(["rain"])[0]
@@ -127,6 +146,7 @@ def test_only_so_many_encodings_are_kept(monkeypatch):
         ("cosmos3", {}),
         ("instruct-pix2pix", {}),
         ("qwen-image-edit", {}),
+        ("emu2", {}),
         ("sdxl", {"prompt_2": "rain"}),
         ("sdxl", {"cross_attention_kwargs": {"scale": 0.5}}),
     ],
