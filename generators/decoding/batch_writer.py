@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -60,7 +61,7 @@ class _Reading:
     def __init__(self, records: Ints, tokens: Tensor, changes: Tensor) -> None:
         self.records = records
         self._copy = torch.stack([tokens, changes]).to("cpu", non_blocking=True)
-        self._copied = None
+        self._copied: Any = None
         if tokens.is_cuda:
             self._copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._copied.record(torch.cuda.current_stream(tokens.device))
@@ -137,7 +138,8 @@ class BatchWriter:
         """Return what a group's records write (records,), and its changes (records,)."""
         rules = self._rules
         going = rules.goes_on[group.at]
-        own = states[group.rows.there].unflatten(0, (-1, len(group.here)))
+        width = states.shape[-1]
+        own = states[group.rows.there].view(-1, len(group.here), width)
         move = rules.move(own, group.at, going)
         broken = going & move.broken
         ends = going & move.ends & ~broken
@@ -179,9 +181,9 @@ class BatchWriter:
         paused = {record: self._ledger.tokens(record) for record in records}
         closing: dict[Stream, None] = {}
         for record in records:
-            own, *guides = self._live[record]
-            self._live[record] = (own,)
-            closing |= dict.fromkeys(guides)
+            streams = self._live[record]
+            self._live[record] = streams[:1]
+            closing |= dict.fromkeys(streams[1:])
         if closing:
             self._streams.close(list(closing))
         for record, guides in self._rules.resume(paused).items():

@@ -268,7 +268,7 @@ class LimitedWriting(Writing[LimitedTrack]):
         """Return embeddings (ids, width) of what was written (ids,)."""
         return self.embed_tokens(ids)
 
-    def track(self, prompt: NativePrompt) -> LimitedTrack:  # type: ignore[override]
+    def track(self, prompt: NativePrompt) -> LimitedTrack:
         """Return the answer to a prompt before its first token."""
         return LimitedTrack(prompt, self.context, self.limit, self.end)
 

@@ -308,7 +308,9 @@ class GillRules(Rules):
         return Move(written, tokens, ends, samples & ~sound)
 
     def _is_at_limit(self, length: Tensor, steps: Tensor) -> Tensor:
-        return (steps >= self._settings.num_words) | (length >= self._draft.context)
+        limits = self._settings.num_words, self._draft.context
+        is_at_limit: Tensor = (steps >= limits[0]) | (length >= limits[1])
+        return is_at_limit
 
     def _note_words(self, at: Tensor, words: Tensor) -> None:
         """Note whether a newline will end the answer, after tokens that are none."""

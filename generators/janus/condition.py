@@ -106,11 +106,11 @@ class JanusCondition(LimitedWriting):
 
     def logits(self, states: Tensor) -> Tensor:
         """Return guided logits (records, codes) of states (streams, records, width)."""
-        logits: Tensor = self.janus.model.model.generation_head(states).float()
-        if len(logits) == 1:
-            return logits[0]
-        mixed, free = logits
-        return free + self.settings.guidance * (mixed - free)
+        mixed: Tensor
+        mixed, *guides = self.janus.model.model.generation_head(states).float()
+        for free in guides:
+            mixed = free + self.settings.guidance * (mixed - free)
+        return mixed
 
     def embed_written(self, ids: Tensor) -> Tensor:
         """Return embeddings (codes, width) of codes (codes,)."""

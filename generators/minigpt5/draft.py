@@ -212,7 +212,7 @@ class MiniGPT5Draft(InterleavedDraft[MiniGPT5Track]):
     ) -> MiniGPT5Track:
         assert isinstance(rules, MiniGPT5Rules)
         track = self.track(prompt)
-        images = iter(rules.states[record].split(VOKENS))
+        images = iter(torch.split(rules.states[record], VOKENS))
         for token in written.tokens:
             track.take(token)
             if token == self.vocabulary.begin_image:

@@ -11,11 +11,11 @@ from functools import partial
 from typing import Any
 
 import pytest
-from fake_gpu import Traffic, fake_gpus
-from natives import NATIVES, asked
+from fake_gpu import fake_gpus
+from natives import NATIVES, asked, same_draft
 
 from plait.generators.base import Result
-from plait.generators.decoding import sampling
+from plait.generators.decoding import batch_writer
 from plait.generators.decoding.streams import Streams
 from plait.generators.document import ImageRequest
 from plait.generators.janus.condition import JanusCondition
@@ -29,28 +29,18 @@ pytestmark = pytest.mark.models
 class StepCosts:
     """What each step cost, from its beginning to the next one's, if no stream changed."""
 
-    traffic: Traffic
-    reads: list[int] = field(default_factory=list)
-    uploads: list[int] = field(default_factory=list)
-    work: Counter[tuple[int, int]] = field(default_factory=Counter)
-    """How many steps took so many operations on the device, and calls of Python."""
+    now: Callable[[], tuple[int, ...]]
+    """Counts of what has been done until now."""
+    steps: list[tuple[int, ...]] = field(default_factory=list)
     _before: tuple[int, ...] | None = None
-    _calls: int = 0
 
     @contextmanager
-    def counted(self) -> Iterator[None]:
-        def note_call(frame: Any, event: str, argument: Any) -> None:
-            self._calls += event == "call"
-
+    def watching(self) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
             for name in ("open", "close"):
                 patch.setattr(Streams, name, self._change(getattr(Streams, name)))
             patch.setattr(Streams, "step", self._step(Streams.step))
-            sys.setprofile(note_call)
-            try:
-                yield
-            finally:
-                sys.setprofile(None)
+            yield
 
     def _change(self, method: Callable[..., Any]) -> Callable[..., Any]:
         def changing(*arguments: Any) -> Any:
@@ -61,13 +51,10 @@ class StepCosts:
 
     def _step(self, method: Callable[..., Any]) -> Callable[..., Any]:
         def stepping(streams: Streams) -> Any:
-            traffic = self.traffic
-            now = (traffic.reads, traffic.uploads, traffic.operations, self._calls)
+            now = self.now()
             if self._before is not None:
-                costs = [b - a for a, b in zip(self._before, now, strict=True)]
-                self.reads.append(costs[0])
-                self.uploads.append(costs[1])
-                self.work[costs[2], costs[3]] += 1
+                pairs = zip(self._before, now, strict=True)
+                self.steps.append(tuple(after - before for before, after in pairs))
             self._before = now
             return method(streams)
 
@@ -75,7 +62,7 @@ class StepCosts:
 
 
 SHORT: dict[str, dict[str, Any]] = {
-    "anole": {"context": 100, "max_images": 1, "max_text_tokens": 12},
+    "anole": {"context": 190, "max_images": 2, "max_text_tokens": 12},
     "gill": {"num_words": 8, "temperature": 0.7, "gen_scale_factor": 1.4},
     "minigpt5": {"max_new_tokens": 12, "force_image": True},
     "janus-pro-1b": {"max_new_tokens": 10, "temperature": 1.0},
@@ -101,25 +88,63 @@ STAGES: dict[str, Callable[..., Any]] = {
 
 
 def questions(name: str, count: int) -> Sequence[Any]:
+    """Of several lengths."""
+    words = ["a red house" + " and a boat" * (seed % 3) for seed in range(count)]
     if name == "janus codes":
-        return [ImageRequest("a red house", seed=i) for i in range(count)]
-    return [asked("a red house", seed=i) for i in range(count)]
+        return [ImageRequest(prompt, seed=seed) for seed, prompt in enumerate(words)]
+    return [asked(prompt, seed=seed) for seed, prompt in enumerate(words)]
+
+
+def answered(stage: Any, name: str, count: int) -> None:
+    outcomes = stage(questions(name, count))
+    assert all(isinstance(outcome, Result) for outcome in outcomes), outcomes
 
 
 @pytest.mark.parametrize("name", STAGES)
-def test_a_step_waits_once_and_takes_as_long_for_many_records(name, monkeypatch):
-    monkeypatch.setattr(sampling, "_AHEAD", 4096)
-    work = []
-    for count in (2, 5):
-        with fake_gpus() as traffic:
-            stage = STAGES[name](device="cuda")
-            costs = StepCosts(traffic)
-            with costs.counted():
-                outcomes = stage(questions(name, count))
-        assert all(isinstance(outcome, Result) for outcome in outcomes), outcomes
-        # The first one moves the random numbers of all steps.
-        assert len(costs.reads) > 4
-        assert set(costs.reads[1:]) == {1}
-        assert set(costs.uploads[1:]) == {0}
-        work.append(costs.work.most_common(1)[0][0])
-    assert work[0] == work[1]
+def test_the_host_waits_for_a_step_once(name):
+    with fake_gpus() as traffic:
+        stage = STAGES[name](device="cuda")
+        costs = StepCosts(lambda: (traffic.reads, traffic.uploads))
+        with costs.watching():
+            answered(stage, name, 2)
+    assert len(costs.steps) > 4
+    # The first one moves the random numbers of all steps.
+    assert set(costs.steps[1:]) == {(1, 0)}
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_a_step_calls_no_function_for_each_record(name, monkeypatch):
+    """Of Python or of torch: many records take as many calls as few."""
+    monkeypatch.setattr(batch_writer, "steps_behind", lambda device: 1)
+    stage = STAGES[name](device="cpu")
+    calls = 0
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    usual = []
+    for count in (2, 7):
+        costs = StepCosts(lambda: (calls,))
+        with costs.watching():
+            sys.setprofile(note)
+            try:
+                answered(stage, name, count)
+            finally:
+                sys.setprofile(None)
+        usual.append(Counter(costs.steps).most_common(1)[0][0])
+    assert usual[0] == usual[1]
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_an_answer_is_the_same_where_the_host_reads_a_step_behind(name, monkeypatch):
+    """Records that end, and images of Anole that begin and end, are seen a step later."""
+    stage = STAGES[name](device="cpu")
+    expected = stage(questions(name, 5))
+    monkeypatch.setattr(batch_writer, "steps_behind", lambda device: 1)
+    for before, after in zip(expected, stage(questions(name, 5)), strict=True):
+        assert (after.usage, after.notes) == (before.usage, before.notes)
+        if name == "janus codes":
+            assert after.value.read() == before.value.read()
+        else:
+            assert same_draft(after.value, before.value)
