@@ -31,7 +31,6 @@ from plait.generators.base import (
 from plait.generators.content import join_texts
 from plait.generators.document import Content, Document, Query, Score, Text, Turn
 from plait.generators.errors import UsageError
-from plait.generators.system import GIVEN
 from plait.generators.walks import together
 from plait.scorers.base import NoScore, Scorer, with_stage
 from plait.scorers.pairwise.prompts import history
@@ -190,7 +189,7 @@ class TurnsScorer(Scorer):
     def _queries(self, query: Query, document: Document) -> dict[int, Query]:
         """Return each turn that is judged as a query of its own, by its place."""
         own = [answer.segments for answer in document.answers]
-        before = query.given_answers if document.history == GIVEN else own
+        before = query.given_answers if document.history == "given" else own
         truths = query.reference.answers if query.reference else ()
         queries: dict[int, Query] = {}
         conversation: tuple[Turn, ...] = ()

@@ -618,7 +618,7 @@ def _system_of(name: str, config: RunConfig, task: TaskSet, models: Models) -> S
     if name not in config.variants:
         return system
     # No cell of a matrix of pairings, where its system stands.
-    return system.as_variant(name).with_history(config.variants[name].history)
+    return system.with_history(config.variants[name].history).as_variant(name)
 
 
 def with_variant(name: str, config: RunConfig, models: Models) -> tuple[str, Models]:

@@ -69,6 +69,7 @@ SEEN_BY_SCORERS = {
     "settings",
     "extras",
     "thoughts",
+    "walks",
     "work",
 }
 """Values, contracts and settings of `generators`: no model's code. A judge with weights
@@ -95,6 +96,7 @@ ONLY_CONTRACTS = {
     "system",
     "unicode",
     "visible",
+    "walks",
 }
 """What the engine sees of `generators`; stages it knows by name alone."""
 
