@@ -92,9 +92,7 @@ DEFECTS = {
     ),
     "what was in flight is forgotten": Defect(Replica, "withdraw", never_withdrawn, seed=1),
     "workers outlive their run": Defect(WorkerPool, "kill_all", lambda pool: None, seed=0),
-    "a second driver is let in": Defect(
-        RunLock, "_refuse_or_break", always_broken, seed=7
-    ),
+    "a second driver is let in": Defect(RunLock, "_refuse_or_break", always_broken, seed=7),
 }
 """Defects that the engine has had, put back."""
 
