@@ -176,7 +176,7 @@ def searched_garbage() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def runs_do_not_wait() -> Iterator[None]:
-    """What a run waits for, and hundreds of runs need not: a disk, and a look at the CPUs."""
+    """What a run waits for, and hundreds need not: a disk, and a look at the CPUs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
         looking = "plait.benchmarks.runs.forecast.forecast.other_work"

@@ -30,7 +30,7 @@ import pytest
 
 TIERS = ("unit", "contract", "models", "system")
 SAMPLED = "sampled"
-"""Mark of a test with many cases of one kind: every n-th is run, all of them by `make soak`."""
+"""Mark of a test with many cases of one kind, of which only every n-th is run."""
 LANES = {"machines": 1, "browser": 1, "ray": 2, "processes": 2}
 """By the mark of a test that waits, its lane."""
 SYSTEM = (*LANES, "slow")
