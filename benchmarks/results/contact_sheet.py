@@ -9,9 +9,10 @@ Of a matrix of LVLMs and text-to-image models, `pairings/sheet.py` makes one.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, zip_longest
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image as Pillow
@@ -118,34 +119,45 @@ _ROW = _TILE + _LINE + _GAP
 """Height of what stands above a query's images, and of one row of these, in pixels."""
 
 
+class AnswerPlace(NamedTuple):
+    """What one answer is of."""
+
+    query: str
+    """Its key."""
+    system: str
+    repeat: int = 0
+
+
 @dataclass(frozen=True, slots=True)
-class FirstAnswers:
-    """The texts of some queries, and what systems answered to them at first."""
+class ShownAnswers:
+    """The texts of some queries, and what systems answered to them."""
 
     texts: Mapping[str, str]
     """By the query's key."""
-    images: Mapping[tuple[str, str], Sequence[Image]]
-    """By key and system."""
-    outcomes: Mapping[tuple[str, str], str]
+    answers: Mapping[AnswerPlace, SheetCell]
+    """Without scores."""
 
     @classmethod
-    def of(cls, board: Board, keys: Collection[str]) -> FirstAnswers:
+    def of(cls, board: Board, keys: Collection[str]) -> ShownAnswers:
         """Return those of the queries with these keys."""
-        images = {}
-        outcomes = {}
-        texts = {}
+        answers: dict[AnswerPlace, SheetCell] = {}
+        texts: dict[str, str] = {}
         for e in board.reading(keys):
-            if e.repeat != 0:
-                continue
-            place = key_of(e.sample), e.system
+            place = AnswerPlace(key_of(e.sample), e.system, e.repeat)
             drawn = e.document.value.images if isinstance(e.document, Result) else ()
-            images[place] = drawn[:_IMAGES]
-            outcomes[place], _, _ = outcome_of(e.document)
+            outcome, _, _ = outcome_of(e.document)
+            missing = "no image" if outcome == "done" else outcome.replace("_", " ")
+            answers[place] = SheetCell("", drawn[:_IMAGES], missing)
             if isinstance(e.sample, Query):
                 question = e.sample.question
                 parts = [part.text for part in question if isinstance(part, Text)]
-                texts[e.sample.id] = " ".join(parts)
-        return cls(texts, images, outcomes)
+                texts[place.query] = " ".join(parts)
+        return cls(texts, answers)
+
+    def cell(self, place: AnswerPlace, score: str) -> SheetCell:
+        """Return what is shown of an answer, with its score."""
+        found = self.answers.get(place, SheetCell("", (), "not made"))
+        return replace(found, score=score)
 
 
 def sheet_of_systems(
@@ -170,20 +182,14 @@ def sheet_of_systems(
     own = dict(zip(board.keys, values, strict=True))
     category = {query.key: query.category for query in board.queries}
     if isinstance(queries, int):
-        with_images = queries_with_images(board, systems)
-        candidates = [query.key for query in board.queries if query.key in with_images]
-        # Where nothing is scored all spreads are 0, and queries stay in their order.
-        order = {key: np.nan_to_num(own[key]) for key in candidates}
-        chosen = [*furthest_apart(board, order, queries)]
+        chosen = queries_apart(board, systems, own, queries)
     else:
         chosen = [*queries]
-    answers = FirstAnswers.of(board, chosen)
+    answers = ShownAnswers.of(board, chosen)
 
     def cell(key: str, name: str, value: float) -> SheetCell:
         score = "" if scorer is None or np.isnan(value) else form.number(value)
-        outcome = answers.outcomes.get((key, name), "")
-        missing = "no image" if outcome == "done" else outcome
-        return SheetCell(score, answers.images.get((key, name), ()), missing)
+        return answers.cell(AnswerPlace(key, name), score)
 
     shown = []
     for key in chosen:
@@ -192,6 +198,20 @@ def sheet_of_systems(
         text = answers.texts.get(key, "")
         shown.append(SheetQuery(key, category[key], text, {"": row}))
     return ContactSheet(scorer.name if scorer else "", systems, shown, board.rounds)
+
+
+def queries_apart(
+    board: Board, systems: Sequence[str], values: Mapping[str, Floats], most: int
+) -> list[str]:
+    """Return so many queries that one of the systems has drawn for, by category.
+
+    Those whose values, which are in the order of the systems, lie furthest apart.
+    """
+    with_images = queries_with_images(board, systems)
+    candidates = [query.key for query in board.queries if query.key in with_images]
+    # Where nothing is scored all spreads are 0, and queries stay in their order.
+    order = {key: np.nan_to_num(values[key]) for key in candidates}
+    return [*furthest_apart(board, order, most)]
 
 
 def queries_with_images(board: Board, systems: Sequence[str]) -> set[str]:
