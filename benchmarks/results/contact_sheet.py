@@ -9,9 +9,10 @@ Of a matrix of LVLMs and text-to-image models, `pairings/sheet.py` makes one.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, islice, zip_longest
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image as Pillow
@@ -118,34 +119,45 @@ _ROW = _TILE + _LINE + _GAP
 """Height of what stands above a query's images, and of one row of these, in pixels."""
 
 
+class AnswerPlace(NamedTuple):
+    """What one answer is of."""
+
+    query: str
+    """Its key."""
+    system: str
+    repeat: int = 0
+
+
 @dataclass(frozen=True, slots=True)
-class FirstAnswers:
-    """The texts of some queries, and what systems answered to them at first."""
+class ShownAnswers:
+    """The texts of some queries, and what systems answered to them."""
 
     texts: Mapping[str, str]
     """By the query's key."""
-    images: Mapping[tuple[str, str], Sequence[Image]]
-    """By key and system."""
-    outcomes: Mapping[tuple[str, str], str]
+    answers: Mapping[AnswerPlace, SheetCell]
+    """Without scores."""
 
     @classmethod
-    def of(cls, board: Board, keys: Collection[str]) -> FirstAnswers:
+    def of(cls, board: Board, keys: Collection[str]) -> ShownAnswers:
         """Return those of the queries with these keys."""
-        images = {}
-        outcomes = {}
-        texts = {}
+        answers: dict[AnswerPlace, SheetCell] = {}
+        texts: dict[str, str] = {}
         for evaluation in board.reading(keys):
-            if evaluation.repeat != 0:
-                continue
             query = evaluation.query
             document = evaluation.document
-            place = key_of(query), evaluation.system
+            place = AnswerPlace(key_of(query), evaluation.system, evaluation.repeat)
             drawn = document.value.images if isinstance(document, Result) else ()
-            images[place] = drawn[:_IMAGES]
-            outcomes[place] = outcome_of(document).name
+            outcome = outcome_of(document).name
+            missing = "no image" if outcome == "done" else outcome.replace("_", " ")
+            answers[place] = SheetCell("", drawn[:_IMAGES], missing)
             if isinstance(query, Query):
-                texts[query.id] = " ".join(texts_in(query.question))
-        return cls(texts, images, outcomes)
+                texts[place.query] = " ".join(texts_in(query.question))
+        return cls(texts, answers)
+
+    def cell(self, place: AnswerPlace, score: str) -> SheetCell:
+        """Return what is shown of an answer, with its score."""
+        found = self.answers.get(place, SheetCell("", (), "not made"))
+        return replace(found, score=score)
 
 
 def sheet_of_systems(
@@ -168,17 +180,15 @@ def sheet_of_systems(
         form = NumberForm.of(scorer.scale)
     values_of = dict(zip(board.keys, values, strict=True))
     if isinstance(queries, int):
-        chosen = _choose_queries(board, systems, values_of, queries)
+        chosen = queries_apart(board, systems, values_of, queries)
     else:
         chosen = [*queries]
-    answers = FirstAnswers.of(board, chosen)
+    answers = ShownAnswers.of(board, chosen)
 
     def cell(key: str, name: str, value: float) -> SheetCell:
         # Without a scorer all values are NaN.
         score = "" if np.isnan(value) else form.number(value)
-        outcome = answers.outcomes.get((key, name), "")
-        missing = "no image" if outcome == "done" else outcome
-        return SheetCell(score, answers.images.get((key, name), ()), missing)
+        return answers.cell(AnswerPlace(key, name), score)
 
     category_of = _categories_of(board)
     shown = []
@@ -191,10 +201,13 @@ def sheet_of_systems(
     return ContactSheet(scorer.name if scorer else "", systems, shown, board.rounds)
 
 
-def _choose_queries(
+def queries_apart(
     board: Board, systems: Sequence[str], values_of: Mapping[str, Floats], most: int
 ) -> list[str]:
-    """Return the keys of at most so many queries that one of the systems has drawn for."""
+    """Return the keys of so many queries that one of the systems has drawn for.
+
+    Of each category, those whose values, in the order of the systems, lie furthest apart.
+    """
     with_images = queries_with_images(board, systems)
     candidates = {}
     for query in board.queries:

@@ -262,8 +262,8 @@ async def _invalid(request: Request, error: Exception) -> Response:
 
 def _path_of(error: Mapping[str, Any]) -> str:
     """Return the field that an error of validation is about; empty for the whole body."""
-    # Pydantic also names the form of a body, which is none of its fields, and the type, with
-    # brackets, of a field that may be of several types.
+    # Pydantic also names the form of a body, which is none of its fields, and with brackets
+    # the type of a field that may be of several.
     path = []
     for part in map(str, error["loc"]):
         if part not in ("body", *FORMS) and "[" not in part:

@@ -16,11 +16,12 @@ from markupsafe import Markup
 
 from plait.benchmarks.results.board import Board
 from plait.benchmarks.results.contact_sheet import (
+    AnswerPlace,
     ContactSheet,
-    FirstAnswers,
     Read,
     SheetCell,
     SheetQuery,
+    ShownAnswers,
     draw_sheet,
     furthest_apart,
     queries_with_images,
@@ -71,7 +72,7 @@ def _sheet_of_queries(
 
     `values` are the scores of each query (cells,), in the order of `scores.shared`.
     """
-    answers = FirstAnswers.of(board, chosen)
+    answers = ShownAnswers.of(board, chosen)
     matrix = pairings.matrix
     queries = []
     for key, category in chosen.items():
@@ -81,8 +82,8 @@ def _sheet_of_queries(
             rows[lvlm] = []
             for system in systems:
                 score = scores.form.number(score_of[system.name])
-                images = answers.images.get((key, system.name), ())
-                rows[lvlm].append(SheetCell(score, images))
+                place = AnswerPlace(key, system.name)
+                rows[lvlm].append(answers.cell(place, score))
         queries.append(SheetQuery(key, category, answers.texts.get(key, ""), rows))
     return ContactSheet(scores.scorer.name, matrix.t2is, queries, board.rounds)
 

@@ -21,19 +21,21 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 from PIL import Image as Pillow
 
-from plait.benchmarks.results.board import Board, outcome_of
+from plait.benchmarks.results.board import Board
 from plait.benchmarks.results.contact_sheet import (
     QUERIES,
-    furthest_apart,
+    AnswerPlace,
+    SheetCell,
+    ShownAnswers,
+    queries_apart,
     queries_with_images,
 )
 from plait.benchmarks.results.leaderboard import rank
 from plait.benchmarks.results.numbers import NumberForm
 from plait.benchmarks.results.repeats import values_by_repeat
 from plait.benchmarks.results.table import escape_latex, printable
-from plait.generators.base import Result
 from plait.generators.buckets import AnyPath
-from plait.generators.document import Image, Query, Text, key_of
+from plait.generators.document import Image
 from plait.generators.errors import UsageError
 from plait.generators.files import write_whole
 from plait.generators.images import decode
@@ -52,8 +54,6 @@ _SIDE = 512
 """Of the largest image that is written, in pixels."""
 _GAP = 8
 """Between two images of one answer, in pixels."""
-_MOST_IMAGES = 4
-"""Of one answer."""
 _TILE = 1.3
 """Side of an image on the sheet, in inches, as the next."""
 _HEAD = 1.1
@@ -82,31 +82,14 @@ class SheetChoice:
     """Whose scores choose and stand below; by default the first of single answers."""
 
 
-class GridCell(NamedTuple):
-    """One answer on the sheet."""
-
-    images: Sequence[Image]
-    below: str
-    """A score, or why there is no image."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class ImageGrid:
     """Answers in rows and columns, with a heading for each."""
 
     rows: Sequence[str]
     columns: Sequence[str]
-    cells: Sequence[Sequence[GridCell]]
+    cells: Sequence[Sequence[SheetCell]]
     caption: str
-
-
-class _Place(NamedTuple):
-    """What one answer is of."""
-
-    query: str
-    system: str
-    repeat: int
-    """From 0."""
 
 
 def grid_of(board: Board, choice: SheetChoice) -> ImageGrid:
@@ -207,8 +190,7 @@ def _queries_of(
         return [key for key in candidates if key in drawn]
     scores = _scores_by_query(board, systems, scorer)
     if not (choice.best or choice.worst):
-        order = {key: np.nan_to_num(scores[key]) for key in candidates}
-        return [*furthest_apart(board, order, QUERIES)]
+        return queries_apart(board, systems, scores, QUERIES)
     if scorer is None:
         raise UsageError("the best and the worst need a scorer: `plait score RUN` adds one")
     means = {}
@@ -233,7 +215,7 @@ def _scores_by_query(
 
 
 class _Cells(NamedTuple):
-    grid: list[list[GridCell]]
+    grid: list[list[SheetCell]]
     texts: Mapping[str, str]
     """By query."""
 
@@ -246,42 +228,30 @@ def _cells(
     choice: SheetChoice,
 ) -> _Cells:
     """Return a cell for each name of rows and columns; `fixed` tells the third axis."""
-    answers: dict[_Place, GridCell] = {}
+    answers = ShownAnswers.of(board, {*chosen["query"]})
     texts: dict[str, str] = {}
-    for made in board.reading({*chosen["query"]}):
-        place = _Place(key_of(made.query), made.system, made.repeat)
-        outcome, _, _ = outcome_of(made.document)
-        images: Sequence[Image] = ()
-        if isinstance(made.document, Result):
-            images = made.document.value.images[:_MOST_IMAGES]
-        missing = "no image" if outcome == "done" else outcome.replace("_", " ")
-        answers[place] = GridCell(images, "" if images else missing)
-        if isinstance(made.query, Query):
-            question = made.query.question
-            text = " ".join(part.text for part in question if isinstance(part, Text))
-            texts[place.query] = textwrap.shorten(text, _WORDS, placeholder=" …")
+    for key, text in answers.texts.items():
+        texts[key] = textwrap.shorten(text, _WORDS, placeholder=" …")
     scores = _scores(board, scorer)
     grid = []
     for row in chosen[choice.rows]:
         cells = []
         for column in chosen[choice.columns]:
             at = {**fixed, choice.rows: row, choice.columns: column}
-            place = _Place(at["query"], at["system"], int(at["repeat"]))
-            cell = answers.get(place, GridCell((), "not made"))
-            below = cell.below or scores.get(place, "")
-            cells.append(GridCell(cell.images, below))
+            place = AnswerPlace(at["query"], at["system"], int(at["repeat"]))
+            cells.append(answers.cell(place, scores.get(place, "")))
         grid.append(cells)
     return _Cells(grid, texts)
 
 
-def _scores(board: Board, scorer: Scorer | None) -> dict[_Place, str]:
+def _scores(board: Board, scorer: Scorer | None) -> dict[AnswerPlace, str]:
     if scorer is None:
         return {}
     form = NumberForm.of(scorer.scale)
     values = values_by_repeat(board, scorer.name)
     texts = {}
     for repeat, row, column in np.argwhere(~np.isnan(values)).tolist():
-        place = _Place(board.keys[row], board.systems[column].name, repeat)
+        place = AnswerPlace(board.keys[row], board.systems[column].name, repeat)
         texts[place] = form.number(float(values[repeat, row, column]))
     return texts
 
@@ -370,17 +340,17 @@ def _draw(grid: ImageGrid, strips: Strips) -> dict[str, bytes]:
     return drawn
 
 
-def _draw_cell(axes: Axes, cell: GridCell, strip: Pillow.Image | None) -> None:
+def _draw_cell(axes: Axes, cell: SheetCell, strip: Pillow.Image | None) -> None:
     axes.set_xticks([])
     axes.set_yticks([])
     for spine in axes.spines.values():
         spine.set_visible(False)
     if strip is None:
-        axes.text(0.5, 0.5, cell.below, ha="center", va="center", color="0.4")
+        axes.text(0.5, 0.5, cell.missing, ha="center", va="center", color="0.4")
         axes.set_aspect("equal")
     else:
         axes.imshow(np.asarray(strip))
-        axes.set_xlabel(cell.below)
+        axes.set_xlabel(cell.score)
 
 
 def _latex(grid: ImageGrid, names: Mapping[tuple[int, int], str]) -> str:
@@ -396,7 +366,7 @@ def _latex(grid: ImageGrid, names: Mapping[tuple[int, int], str]) -> str:
     for i, row in enumerate(grid.cells):
         cells = [escape_latex(grid.rows[i])]
         for j, cell in enumerate(row):
-            text = escape_latex(cell.below)
+            text = escape_latex(cell.score if cell.images else cell.missing)
             if (i, j) in names:
                 image = rf"\includegraphics[width={width:.3f}\linewidth]{{{names[i, j]}}}"
                 text = rf"\shortstack{{{image}\\ \scriptsize {text}}}"
