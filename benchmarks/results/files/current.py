@@ -121,8 +121,9 @@ class CurrentResults:
             stages = batch.column("stage").dictionary_encode()
             outcomes = batch.column("outcome").dictionary_encode()
             size = len(outcomes.dictionary)
-            pairs = np.from_dlpack(stages.indices).astype(np.int64) * size
-            pairs += np.from_dlpack(outcomes.indices)
+            stage_codes = np.from_dlpack(stages.indices).astype(np.int64)
+            outcome_codes = np.from_dlpack(outcomes.indices).astype(np.int64)
+            pairs = stage_codes * size + outcome_codes
             for pair, number in enumerate(np.bincount(pairs).tolist()):
                 stage = stages.dictionary[pair // size].as_py()
                 outcome = outcomes.dictionary[pair % size].as_py()
