@@ -14,7 +14,7 @@ import cli_helpers as cli_helpers  # before any other module that runs commands
 import hypothesis
 import pytest
 from markupsafe import Markup
-from paths import CHECKOUT, PYTHON_PATH, TESTS
+from paths import CHECKOUT, PYTHON_PATH
 from tiers import (
     FIXTURES,
     MOST_FLAKY,
@@ -52,8 +52,6 @@ FIGURES_OF_PAGES = tuple(
     f"plait.benchmarks.results.{module}.draw"
     for module in ("figures", "report.page", "pairings.page")
 )
-SHOW_FIGURES = (TESTS / "benchmarks" / "results", TESTS / "golden")
-"""Folders of tests that look at the pages of runs."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -186,9 +184,9 @@ def runs_do_not_wait() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def figures_of_pages(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Figures take a third of a small run: they are empty where no test looks at a page."""
+    """Figures take a third of a small run: without the mark `figures` they are empty."""
     with pytest.MonkeyPatch.context() as patch:
-        if not any(request.path.is_relative_to(folder) for folder in SHOW_FIGURES):
+        if request.node.get_closest_marker("figures") is None:
             for name in FIGURES_OF_PAGES:
                 patch.setattr(name, lambda *about: Markup("<svg></svg>"))
         yield

@@ -8,7 +8,7 @@ import pytest
 from golden_outputs import EXPECTED, differences, outputs
 from golden_runs import CORPUS, RUNS
 
-pytestmark = pytest.mark.contract
+pytestmark = [pytest.mark.contract, pytest.mark.figures]
 
 ACCEPT = "python tests/helpers/golden_outputs.py"
 

@@ -19,7 +19,7 @@ from plait.benchmarks.results.reasons import outcome_groups
 from plait.generators.base import NotApplicable, SetMember, Unscored
 from plait.scorers.base import MEMBER
 
-pytestmark = pytest.mark.contract
+pytestmark = [pytest.mark.contract, pytest.mark.figures]
 
 
 def test_the_best_and_its_ties_are_marked_and_the_ground_truth_is_neither():

@@ -32,7 +32,11 @@ from plait.benchmarks.results.report import write_page_alone, write_report
 from plait.generators.base import Failure, Fault, NotApplicable, Result, Skip, Unscored
 from plait.generators.document import Document, Image, Score, Text, Turn
 
-pytestmark = [pytest.mark.browser, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.figures,
+    pytest.mark.skipif(bool(MISSING), reason=MISSING),
+]
 
 HERE = "document.querySelector('.card')?.dataset.anchor"
 PBL = "project-based learning"

@@ -65,7 +65,7 @@ from plait.scorers.statistics.means import mean, of_differences
 from plait.scorers.statistics.multiple import paired_p_value
 from plait.scorers.statistics.two_way import two_way
 
-pytestmark = pytest.mark.contract
+pytestmark = [pytest.mark.contract, pytest.mark.figures]
 
 SCALE = (0.0, 6.0)
 LOWER = (Judge("judge", "0-6", "lower"),)

@@ -37,7 +37,7 @@ from plait.benchmarks.results.report.page import facts_of, histograms_of, panel_
 from plait.generators.base import Failure, Fault, NotApplicable, Result, Skip, Unscored
 from plait.generators.document import Image, Malformed, Score
 
-pytestmark = pytest.mark.contract
+pytestmark = [pytest.mark.contract, pytest.mark.figures]
 
 
 def write(made, root: Path, **settings) -> Path:

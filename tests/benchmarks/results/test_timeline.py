@@ -18,6 +18,8 @@ from plait.benchmarks.results.timeline import (
 from plait.cluster.tracing.sessions import read_sessions
 from plait.cluster.tracing.summary import STATES, summarise
 
+pytestmark = pytest.mark.figures
+
 
 def two_stages(root: Path):
     """10 s of loading, then a writer for 60 s and an artist for 80 s, on GPUs."""
