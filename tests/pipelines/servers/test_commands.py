@@ -5,22 +5,25 @@ from __future__ import annotations
 import re
 import stat
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from picture_helpers import flat
 
 from plait.benchmarks.runs.config import RunConfig
 from plait.benchmarks.runs.planning import _need
 from plait.cluster.counts import StageCount
 from plait.generators.base import StageSpec
 from plait.generators.checkpoints import pinning
+from plait.generators.document import Image, Query, Text, Turn
 from plait.generators.errors import CheckpointError, UsageError
 from plait.generators.names import validate
 from plait.pipelines.presets import lvlm
 from plait.pipelines.servers.settings import EngineModelSettings, ServerTable
 from plait.pipelines.servers.start import Software, engine_software, software_of
-from plait.pipelines.systems import Models, chat_spec, lvlm_spec
+from plait.pipelines.systems import Models, chat_spec, lvlm_spec, resolve
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 STATED = {"engine": "vllm", "engine_version": "0.32.0", "revision": COMMIT}
@@ -155,6 +158,21 @@ def test_a_model_names_its_server() -> None:
     models = Models(weights="pretrained", overrides={"openai:m": {"server": "mine"}})
     alone = lvlm_spec("openai:m", models)
     assert (alone.placement.server, alone.identity) == (None, "endpoint:mine")
+
+
+def test_a_server_of_a_table_is_sent_images_to_edit() -> None:
+    servers = {"local": ServerTable.model_validate(TABLE)}
+    overrides = {"images:m/x": {"server": "local", "dialect": "sglang"}}
+    models = Models(weights="pretrained", overrides=overrides, servers=servers)
+    system = resolve("images:m/x@edit", models)
+    (stage,) = system.stages
+    assert stage.placement.server is not None
+    assert stage.placement.server.argv[2] == "serve m/x"
+    turns = (Turn("user", (Image.of(flat("red")), Text("Make it blue."))),)
+    asked = Query(id="q", category="", field="", turns=turns)
+    assert system.answer_form(asked) is not None
+    text = replace(asked, turns=(Turn("user", (Text("Draw."),)),))
+    assert system.answer_form(text) is None
 
 
 @pytest.mark.processes
