@@ -24,6 +24,7 @@ from plait.benchmarks.speed.scripts.common import Script
 from plait.cluster.loading import load_stage
 from plait.cluster.manifest import environment
 from plait.generators.diffusion.drawer import Drawer
+from plait.generators.diffusion.loading import quiet
 from plait.pipelines.presets import t2i
 
 LEVERS: dict[str, dict[str, Any]] = {
@@ -43,7 +44,8 @@ def load(name: str, weights: Any, dtype: str, **changes: Any) -> Drawer:
     spec = t2i(name).model_copy(update={"dtype": dtype, **changes}).spec(name, weights)
     drawer: Drawer = load_stage(spec).drawer
     if weights == "tiny":
-        drawer.pipeline.to(dtype=getattr(torch, dtype))
+        with quiet():
+            drawer.pipeline.to(dtype=getattr(torch, dtype))
     return drawer
 
 
