@@ -41,6 +41,7 @@ from paths import HELPERS, SOURCE, TESTS
 from PIL import Image as Pillow
 
 from plait import api
+from plait.benchmarks.results.table import plain
 from plait.benchmarks.runs.exports import FORMATS
 from plait.benchmarks.runs.run_data import RunData
 
@@ -71,6 +72,8 @@ _LEFT_OUT = (
     (re.compile(r"\b(in|of) \d+(\.\d+)? s\b"), r"\1 * s"),
     # The prompts of a query are remembered with the first file that held its image.
     (re.compile(r"\(image /\S*/(data|cache)/"), rf"(image {HERE}/\1/"),
+    # Said where that takes more than five seconds.
+    (re.compile(r"^Matplotlib is building the font cache.*\n", re.MULTILINE), ""),
     (re.compile(r'("retrieved_timestamp": "|"evaluation_id": "[^"]*/)\d+"'), r'\1*"'),
 )
 _ROUNDED = (".json", ".jsonl", ".csv", ".js", ".parquet")
@@ -358,7 +361,9 @@ def _pixels(data: bytes) -> str:
 def _without(text: str, places: Mapping[Path, str]) -> str:
     """The text without durations, and with what stands for them in place of `places`."""
     for place, instead in places.items():
-        text = text.replace(str(place), instead)
+        # Markdown escapes a name that begins or ends with underscores.
+        for spelling in (str(place), plain(str(place))):
+            text = text.replace(spelling, instead)
     for pattern, instead in _LEFT_OUT:
         text = pattern.sub(instead, text)
     return text
