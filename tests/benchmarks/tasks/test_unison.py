@@ -481,6 +481,7 @@ def best(body: Any) -> Answer:
     return Answer(completion('{"answer": "Yes"}' if is_judge else "Yes"))
 
 
+@pytest.mark.models
 @pytest.mark.usefixtures("worker_threads")
 def test_a_run_answers_sessions_and_judges_them_once(tmp_path: Path) -> None:
     """Of the box, the letters and the mismatches there is nothing in the answers."""
@@ -506,6 +507,7 @@ def test_a_run_answers_sessions_and_judges_them_once(tmp_path: Path) -> None:
     assert "as_released" not in scores
 
 
+@pytest.mark.models
 @pytest.mark.usefixtures("worker_threads")
 def test_a_run_in_official_mode_prints_what_the_released_program_prints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
