@@ -396,9 +396,22 @@ def resolve_judge(
         else:
             stage = with_overrides(of_model(), values, model).spec(model, weights, gpu_gib)
     else:
-        settings = with_overrides(kind(), overrides, name)
+        settings = _settings_of(name, model, kind, overrides)
         stage = _chat_stage(name, model, chat)
     return settings.judge(name, stage)
+
+
+def _settings_of(
+    name: str, model: str, kind: type[AskingSettings], overrides: Mapping[str, Any]
+) -> AskingSettings:
+    """Return a judge's settings; UsageError, which says where those of its model belong."""
+    try:
+        return with_overrides(kind(), overrides, name)
+    except UsageError as error:
+        if overrides.keys() <= kind.model_fields.keys():
+            raise
+        hint = f'settings of the model that it asks are those of models."{model}"'
+        raise UsageError(f"{error}; {hint}") from None
 
 
 def refuse_mini_lvlm(name: str, weights: WeightsName) -> None:

@@ -48,6 +48,7 @@ from plait.generators.document import (
     Turn,
 )
 from plait.generators.errors import MissingInput, UsageError
+from plait.scorers import resolve_scorer
 from plait.scorers.judging import gedit, imgedit
 from plait.scorers.judging.gedit import CONSISTENCY, GeditJudge, Shown
 from plait.scorers.judging.gedit import QUALITY as QUALITY_NAME
@@ -315,6 +316,11 @@ def test_an_edit_is_one_image_of_one_image(
 ) -> None:
     _, outcome = converse(judge(), asked, answer, [])
     assert isinstance(outcome, kind)
+
+
+def test_a_setting_of_the_model_is_refused_with_the_place_where_it_belongs() -> None:
+    with pytest.raises(UsageError, match=r'batch_api.*models\."openai:m"'):
+        resolve_scorer("gedit:openai:m", "pretrained", {"batch_api": True})
 
 
 def test_imgedit_judges_its_own_types_alone() -> None:
