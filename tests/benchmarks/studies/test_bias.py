@@ -359,7 +359,7 @@ def run_of(**parts: Any) -> dict[str, Any]:
     """What an experiment consists of: without systems, unless they are given."""
     about: dict[str, Any] = {"categories": {}, "fields": (), "about": {}}
     task = TaskSet(name="x", samples=(), prompt=as_asked, **about)
-    usual = {"config": RunConfig(weights="tiny"), "samples": (), "systems": ()}
+    usual = {"config": RunConfig(weights="tiny"), "queries": (), "systems": ()}
     return {"task": task, "scorers": (), "identities": {}} | usual | parts
 
 
@@ -383,7 +383,7 @@ def scored(
         for n, t in texts.items()
     )
     config = RunConfig(weights="tiny", models={"judge:chatty": own})
-    parts = {"config": config, "samples": tuple(SAMPLES), "systems": systems}
+    parts = {"config": config, "queries": tuple(SAMPLES), "systems": systems}
     runs = [Experiment(**run_of(scorers=(judge,), **parts)) for judge in judges]
     for run in runs:
         filled(run.plan, root)
