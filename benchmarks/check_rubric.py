@@ -15,6 +15,7 @@ from rich.console import Console
 from plait.benchmarks.results.table import ResultTable
 from plait.benchmarks.runs.config import RunConfig
 from plait.benchmarks.runs.experiment import read_task
+from plait.benchmarks.wording import quantity
 from plait.generators.buckets import AnyPath
 from plait.generators.content import display_text
 from plait.generators.document import Document, Image, Query, Text, Turn
@@ -58,7 +59,7 @@ def check_rubric(path: AnyPath, config: RunConfig | None, console: Console) -> i
     found = _requests(examiner, queries)
     judged = [query for query in queries if found.requests[query.id]]
     total = sum(found.requests.values())
-    most = f", {total:,} requests for one answer to each" if judged else ""
+    most = f", {quantity(total, 'request')} for one answer to each" if judged else ""
     of_all = f"{len(judged):,} of {len(queries):,} queries of {config.data}"
     console.print(f"{of_all} are judged{most}")
     for line in _iter_left_out(rubric, queries, found.requests):
@@ -138,13 +139,13 @@ def _iter_left_out(
         yield f"not judged: {without_criteria:,} without criteria of their own"
     if with_own_criteria and not rubric.query_criteria:
         yield (
-            f"{with_own_criteria:,} queries have criteria of their own; a table "
+            f"{quantity(with_own_criteria, 'query')} with criteria of their own; a table "
             "[query_criteria] asks about them too"
         )
     if without_truth and _shows_truth(rubric):
         yield (
-            f"{without_truth:,} queries have no reference: the judge is told that none is "
-            "known"
+            f"{quantity(without_truth, 'query')} without a reference: the judge is "
+            "told that none is known"
         )
 
 

@@ -34,6 +34,7 @@ from plait.benchmarks.tasks.reading.rules import brief
 from plait.benchmarks.tasks.row_tables import IdTable
 from plait.benchmarks.tasks.task_set import is_read_by_columns, place_of
 from plait.benchmarks.terminal import progress
+from plait.benchmarks.wording import quantity
 from plait.generators.base import Failure
 from plait.generators.buckets import any_path
 from plait.generators.document import Content, Document, Image, Malformed, Query
@@ -189,20 +190,21 @@ class _SeenQueries:
 
 def _facts(task: TaskSet, seen: _SeenQueries, refused: int) -> Iterator[str]:
     yield from islice(own_data.remarks(task.about), 1)
-    yield f"{seen.number + refused:,} rows: {seen.number:,} queries, {refused:,} refused"
+    rows = quantity(seen.number + refused, "row")
+    yield f"{rows}: {quantity(seen.number, 'query')}, {refused:,} refused"
     files = len(seen.files)
     yield f"images: {seen.images:,} opened and decoded, {files:,} different ones"
     compared = f", {seen.letters:,} of them for the scorer known-answer"
     yield f"answers: {seen.truths:,} known{compared if seen.letters else ''}"
     if seen.judged:
-        own = "queries have their own, for the judge criteria:LVLM"
-        yield f"criteria: {seen.judged:,} {own}"
-    yield f"images are expected in answers to {seen.drawn:,} queries"
+        own = quantity(seen.judged, "query")
+        yield f"criteria: {own} with criteria of their own, for the judge criteria:LVLM"
+    yield f"images are expected in answers to {quantity(seen.drawn, 'query')}"
     for writer, answers_of_it in task.answers.items():
         failed = [a for a in answers_of_it.values() if isinstance(a, Failure)]
         done = len(answers_of_it) - len(failed)
         first = f", such as {failed[0].reason}" if failed else ""
-        yield f"{PREFIX}{writer}: {done:,} answers, {len(failed):,} failed{first}"
+        yield f"{PREFIX}{writer}: {quantity(done, 'answer')}, {len(failed):,} failed{first}"
 
 
 def _columns_table(rows: FoundRows) -> ResultTable:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from plait.benchmarks.results.table import ResultTable
+from plait.benchmarks.wording import quantity
 from plait.generators.extras import import_extra
 
 if TYPE_CHECKING:
@@ -77,10 +78,10 @@ class Frame:
             rows.append([_text(value) for value in row.values()])
         left = len(self) - len(rows)
         notes = [f"{left:,} more rows"] if left else []
-        return ResultTable.of(f"{len(self):,} rows", self.columns, rows, notes).html
+        return ResultTable.of(quantity(len(self), "row"), self.columns, rows, notes).html
 
     def __repr__(self) -> str:
-        return f"Frame({len(self):,} rows: {', '.join(self.columns)})"
+        return f"Frame({quantity(len(self), 'row')}: {', '.join(self.columns)})"
 
 
 def _text(value: Any) -> str:

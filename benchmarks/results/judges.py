@@ -39,6 +39,7 @@ from plait.benchmarks.results.rankings import (
 )
 from plait.benchmarks.results.table import ResultTable, TableCell, TableColumn, json_text
 from plait.benchmarks.tasks.controls import is_reference
+from plait.benchmarks.wording import quantity
 from plait.generators.buckets import AnyPath
 from plait.generators.catalogue import Named, by_prefix
 from plait.generators.files import write_whole
@@ -211,7 +212,8 @@ class JudgePanel:
     def tables(self) -> Iterator[ResultTable]:
         """Yield ranks by judge, agreement, and the pairs that judges order differently."""
         yield self._rank_table()
-        title = f"Agreement of judges (Kendall's tau) over {len(self.systems)} systems"
+        systems = quantity(len(self.systems), "system")
+        title = f"Agreement of judges (Kendall's tau) over {systems}"
         yield table_between(title, self.judges, self.rankings.taus)
         if self.reversals:
             yield self._reversal_table()

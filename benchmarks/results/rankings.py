@@ -21,6 +21,7 @@ import numpy as np
 from plait.benchmarks.results.board import Board
 from plait.benchmarks.results.numbers import NumberForm
 from plait.benchmarks.results.table import ResultTable, TableCell, TableColumn
+from plait.benchmarks.wording import quantity
 from plait.scorers.base import Direction
 from plait.scorers.statistics.estimate import (
     DRAWS,
@@ -256,7 +257,8 @@ class Rankings:
         return ResultTable.of("Ranks", ["system", *columns], rows, notes)
 
     def _correlation_table(self) -> ResultTable:
-        title = f"Rank correlation (Spearman's rho) over {len(self.systems)} systems"
+        systems = quantity(len(self.systems), "system")
+        title = f"Rank correlation (Spearman's rho) over {systems}"
         return table_between(title, self._names, self.correlations)
 
     @property

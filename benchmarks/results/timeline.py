@@ -17,6 +17,7 @@ from rich.console import Console
 from plait.benchmarks.durations import in_words
 from plait.benchmarks.results import figures
 from plait.benchmarks.results.table import ResultTable
+from plait.benchmarks.wording import quantity
 from plait.cluster.tracing.sessions import Session, read_sessions
 from plait.cluster.tracing.summary import STATES, Grid, Shares, summarise
 from plait.generators.buckets import AnyPath
@@ -165,7 +166,9 @@ def lanes_of(sessions: Sequence[Session]) -> dict[str, Shares]:
         return by_label
     means = {}
     for stage, of_workers in by_stage.items():
-        means[f"{stage}, {len(of_workers)} workers"] = np.mean(of_workers, axis=0)
+        means[f"{stage}, {quantity(len(of_workers), 'worker')}"] = np.mean(
+            of_workers, axis=0
+        )
     return means
 
 

@@ -12,6 +12,7 @@ from plait.benchmarks.results.files.reading import NoResults, ResultsError, RunR
 from plait.benchmarks.results.table import ResultTable
 from plait.benchmarks.runs.run_directory import refuse_pack
 from plait.benchmarks.terminal import command_text
+from plait.benchmarks.wording import quantity
 from plait.cluster.lock import RunLock
 from plait.cluster.manifest import RECORDS, read_entries
 from plait.cluster.run import MANIFEST
@@ -132,8 +133,10 @@ def _remarks(
     uncounted = sum(stage.uncounted for stage in stages)
     more = ""
     if uncounted:
-        more = f", and an unknown number in {uncounted:,} parts that cannot be read"
-    yield f"A repair would make {lost:,} records again{more}."
+        more = (
+            f", and an unknown number in {quantity(uncounted, 'part')} that cannot be read"
+        )
+    yield f"A repair would make {quantity(lost, 'record')} again{more}."
     if not repair:
         repairing = command_text("plait", "verify", root, "--repair")
         yield (

@@ -33,6 +33,7 @@ from plait.benchmarks.runs.run_directory import former_config, read_manifest, re
 from plait.benchmarks.tasks.answers import find_changes
 from plait.benchmarks.tasks.changes import NO_CHOICES, DataChoices
 from plait.benchmarks.tasks.task_set import TaskSet
+from plait.benchmarks.wording import quantity
 from plait.cluster.run import RUN_DIGEST
 from plait.generators.base import StageSpec
 from plait.generators.buckets import AnyPath
@@ -300,6 +301,6 @@ def _iter_added(
         if scorer.name not in former_scorers:
             yield f"scorer {scorer.name}"
     if len(union.queries) > queries:
-        yield f"{len(union.queries) - queries:,} queries"
+        yield quantity(len(union.queries) - queries, "query")
     if union.config.repeats > repeats:
         yield f"repeats up to {union.config.repeats}"

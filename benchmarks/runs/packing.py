@@ -37,6 +37,7 @@ from plait.benchmarks.runs.packed_results import copy_results
 from plait.benchmarks.runs.portable import Portable
 from plait.benchmarks.runs.run_directory import read_manifest
 from plait.benchmarks.terminal import command_text, progress
+from plait.benchmarks.wording import quantity
 from plait.cluster.manifest import RECORDS
 from plait.cluster.run import MANIFEST
 from plait.cluster.store import read_blob
@@ -244,6 +245,6 @@ def _say(console: Console, what: str, target: Path, copy: _CopiedRun) -> None:
     size = target.stat().st_size / _MB
     results = copy.results
     console.print(
-        f"{what:<12}{target} ({size:,.1f} MB): {len(results.systems)} systems, "
-        f"{len(results.heads):,} queries"
+        f"{what:<12}{target} ({size:,.1f} MB): {quantity(len(results.systems), 'system')}, "
+        f"{quantity(len(results.heads), 'query')}"
     )

@@ -209,9 +209,9 @@ class RunPlan:
         selection = f" ({made.selection})" if made.selection else ""
         if self.shard is not None:
             selection = f" (shard {self.shard} of {len(made.queries):,})"
-        queries = quantity(len(plan.queries), "query", "queries")
+        queries = quantity(len(plan.queries), "query")
         return (
-            f"{quantity(len(plan), 'document')}: {queries}{selection}, "
+            f"{quantity(len(plan), 'answer')}: {queries}{selection}, "
             f"{quantity(len(made.systems), 'system')}, "
             f"{quantity(made.config.repeats, 'repeat')}"
         )
@@ -243,7 +243,7 @@ class RunPlan:
             if tally.requests > tally.distinct:
                 lines.append(
                     f"{tally.spec.name}: {tally.requests:,} requests share "
-                    f"{tally.distinct:,} records, each made once"
+                    f"{quantity(tally.distinct, 'record')}, each made once"
                 )
         return lines
 
@@ -266,7 +266,8 @@ class RunPlan:
                     size += _bytes_of(image)
         if not known:
             return ""
-        return f"{len(known):,} images of queries and references, {size / 1e6:,.1f} MB"
+        images = quantity(len(known), "image")
+        return f"{images} of queries and references, {size / 1e6:,.1f} MB"
 
     @property
     def to_run(self) -> int:
@@ -514,7 +515,7 @@ def _within_budget(
     )
     if not fitting:
         mean = plan_of(least).forecast.hours.mean
-        queries = quantity(least, "query", "queries")
+        queries = quantity(least, "query")
         excess = f"{_excess(whole.forecast, hours)}; even {queries} would take {mean:.3g}"
         return replace(whole, over_budget=excess)
     kept = sizes[fitting - 1]

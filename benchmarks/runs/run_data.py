@@ -45,6 +45,7 @@ from plait.benchmarks.results.table import ResultTable
 from plait.benchmarks.runs.opening import open_results
 from plait.benchmarks.runs.run_directory import read_manifest
 from plait.benchmarks.tasks.published import Answer
+from plait.benchmarks.wording import quantity
 from plait.cluster.run import RunResult
 from plait.cluster.store import BlobReader
 from plait.generators.base import (
@@ -340,7 +341,7 @@ class QueryView:
     answers: Sequence[QueryAnswer]
 
     def __repr__(self) -> str:
-        return f"QueryView({self.query.id!r}: {len(self.answers)} answers)"
+        return f"QueryView({self.query.id!r}: {quantity(len(self.answers), 'answer')})"
 
     def __str__(self) -> str:
         return "\n\n".join(map(str, [self.query, *self.answers]))
@@ -691,8 +692,10 @@ class RunData:
         return (*self.results.store.notices, *(str(d) for d in self.read.damage.values()))
 
     def __repr__(self) -> str:
-        asked = f"{len(self.queries):,} queries, {len(self.systems)} systems"
-        return f"RunData({str(self.root)!r}: {asked}, {len(self.scorers)} scorers)"
+        queries = quantity(len(self.queries), "query")
+        systems = quantity(len(self.systems), "system")
+        scorers = quantity(len(self.scorers), "scorer")
+        return f"RunData({str(self.root)!r}: {queries}, {systems}, {scorers})"
 
     def _repr_html_(self) -> str:
         table = self.leaderboard.html

@@ -23,6 +23,7 @@ from plait.benchmarks.runs.config import (
     with_absolute_paths,
     with_data_table,
 )
+from plait.benchmarks.wording import quantity
 from plait.cluster.run import MANIFEST
 from plait.cluster.store import Store
 from plait.generators.base import SCHEMA_VERSION, Kind, StageSpec, import_target
@@ -83,7 +84,9 @@ class Supersession:
     """Records kept under the recorded digest."""
 
     def __str__(self) -> str:
-        return f"{self.spec.name}: {self.records:,} records ({self._difference()})"
+        return (
+            f"{self.spec.name}: {quantity(self.records, 'record')} ({self._difference()})"
+        )
 
     def _difference(self) -> str:
         today = stage_facts(self.spec)

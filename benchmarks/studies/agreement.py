@@ -33,6 +33,7 @@ from plait.benchmarks.studies.annotations import (
     read_scores,
 )
 from plait.benchmarks.terminal import command_text
+from plait.benchmarks.wording import quantity
 from plait.generators.buckets import AnyPath
 from plait.generators.errors import UsageError
 from plait.scorers.base import bounds
@@ -544,7 +545,9 @@ def _group(group: Mapping[str, Any]) -> TableCell:
     name = group["category"] or "all categories"
     if group["kind"]:
         name = f"{name}, {group['kind']}"
-    queries = f"{group['pairs']:,} answers to {group['queries']:,} queries"
+    queries = (
+        f"{quantity(group['pairs'], 'answer')} to {quantity(group['queries'], 'query')}"
+    )
     return TableCell(name, queries)
 
 

@@ -30,6 +30,7 @@ from plait.benchmarks.studies.bias import (
     position_measures,
 )
 from plait.benchmarks.tasks.mmrb2 import ANSWERS, CHOSEN, GENERATOR, SIDES
+from plait.benchmarks.wording import quantity
 from plait.generators.base import OutcomeName
 from plait.generators.buckets import AnyPath
 from plait.generators.document import Query
@@ -434,7 +435,8 @@ def _overall(content: Mapping[str, Any]) -> ResultTable:
             TableCell(_counts(judge["counts"])),
         ]
         rows.append(row)
-    about = f"{content['pairs']:,} pairs of answers to {content['prompts']:,} prompts"
+    pairs = quantity(content["pairs"], "pair")
+    about = f"{pairs} of answers to {quantity(content['prompts'], 'prompt')}"
     notes = [f"Warning: {content['warning']}."] if content["warning"] else []
     title = f"Agreement with people's choices: {about}"
     return ResultTable.of(title, head, rows, [*notes, _COUNTED])

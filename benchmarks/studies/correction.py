@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from plait.benchmarks.results.numbers import NumberForm
 from plait.benchmarks.results.table import ResultTable, TableCell, TableColumn
+from plait.benchmarks.wording import quantity
 from plait.scorers.statistics.corrected import Corrected
 from plait.scorers.statistics.estimate import Estimate
 from plait.scorers.statistics.rogan_gladen import RoganGladen
@@ -270,7 +271,7 @@ def _worth(named: Iterable[tuple[str, Corrected]]) -> Iterator[str]:
         if one.effective is not None:
             yield (
                 "Worth: how many ratings alone would give as narrow an interval. "
-                f"{one.rated:,} ratings of {name} and the judge are worth "
+                f"{quantity(one.rated, 'rating')} of {name} and the judge are worth "
                 f"{one.effective:,.0f} ratings."
             )
             return

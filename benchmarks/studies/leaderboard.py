@@ -37,6 +37,7 @@ from plait.benchmarks.results.table import (
 )
 from plait.benchmarks.runs.opening import open_results
 from plait.benchmarks.tasks.controls import is_reference
+from plait.benchmarks.wording import quantity
 from plait.generators.buckets import AnyPath
 from plait.generators.errors import UsageError
 from plait.generators.files import write_whole
@@ -315,7 +316,7 @@ class Overview:
             for system, line in lines.items():
                 line.append(self._table_cell(cells.get(system), system))
             average = AVERAGES[benchmark.average]
-            notes.append(f"{name}: {average}, {benchmark.n:,} queries.")
+            notes.append(f"{name}: {average}, {quantity(benchmark.n, 'query')}.")
         if self.sets:
             notes.append(
                 f"Without {', '.join(self.sets)}: a figure of a set has no values by query "

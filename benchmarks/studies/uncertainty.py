@@ -244,9 +244,10 @@ def _is_judged(item: PilotItem, of_run: Lookup) -> bool:
 def _about_design(pilot: Pilot, new: int) -> str:
     """Say what is asked, how much of it is known, and what the rest may cost."""
     options = pilot.options
+    answers = quantity(len(pilot.answers), "answer")
     shape = ", ".join(
         [
-            f"{len(pilot.answers):,} answers to {len(pilot.query_ids):,} queries",
+            f"{answers} to {quantity(len(pilot.query_ids), 'query')}",
             quantity(len(pilot.judges), "judge"),
             quantity(options.wordings, "wording"),
             quantity(options.repeats, "repeat"),

@@ -28,6 +28,7 @@ from plait.benchmarks.tasks.reading.files import SUFFIXES
 from plait.benchmarks.tasks.reading.images import default_folder
 from plait.benchmarks.tasks.reading.rules import TaskError, brief
 from plait.benchmarks.tasks.reading.sources import load_any_rows
+from plait.benchmarks.wording import quantity
 from plait.generators.base import Failure, import_target
 from plait.generators.buckets import AnyPath, any_path
 from plait.generators.document import Document
@@ -267,7 +268,7 @@ def _evidence(format: AnswerFormat, files: Mapping[AnyPath, list[Any]]) -> str:
         if any(row.keys() >= {*some} for row in fit):
             keys.append(", ".join(some))
     every = f"{len(fit):,} of {len(rows):,} rows of " if len(rows) > 1 else ""
-    others = f" and {len(files) - 1:,} files more" if len(files) > 1 else ""
+    others = f" and {quantity(len(files) - 1, 'file')} more" if len(files) > 1 else ""
     return f"{every}{first.name}{others} with {' or '.join(keys)}"
 
 
@@ -279,7 +280,7 @@ def _describe(file: AnyPath, rows: list[Any] | TaskError) -> str:
         return f"{file.name}: no rows"
     first = rows[0]
     keys = f"has {', '.join(first)}" if isinstance(first, dict) else f"is {brief(first)}"
-    return f"{file.name}: {len(rows):,} rows, the first {keys}"
+    return f"{file.name}: {quantity(len(rows), 'row')}, the first {keys}"
 
 
 # ------------------------------------------------------------------------------- names
@@ -407,7 +408,8 @@ def remarks(about: Mapping[str, Any]) -> Iterator[str]:
             failed = counts["failed"]
             without = counts["without"]
             yield (
-                f"  {name}: {done:,} answers, {failed:,} failed; {without:,} of the data's "
+                f"  {name}: {quantity(done, 'answer')}, {failed:,} failed; "
+                f"{without:,} of the data's "
                 f"{done + failed + without:,} queries without one"
             )
             # Runs of earlier versions did not record broken rows.

@@ -76,6 +76,7 @@ from plait.benchmarks.tasks.reading.rules import (
 )
 from plait.benchmarks.tasks.reading.sources import FilesAsFound, Located, locate
 from plait.benchmarks.tasks.sessions import ask_turn_by_turn
+from plait.benchmarks.wording import quantity
 from plait.generators.document import Content, Document, Image, Query, Text, Turn
 from plait.generators.replies import as_bool
 from plait.generators.unicode import trouble
@@ -168,8 +169,10 @@ class FoundRows:
 
     def __str__(self) -> str:
         first, *others = (path.name for path in self.files)
-        named = f"{first} and {len(others):,} files more" if others else first
-        left = f" ({len(self.left):,} files of other splits are left)" if self.left else ""
+        named = f"{first} and {quantity(len(others), 'file')} more" if others else first
+        left = ""
+        if self.left:
+            left = f" ({quantity(len(self.left), 'file')} of other splits not read)"
         return f"by columns of {named}{left}: {self.columns}"
 
 

@@ -25,6 +25,7 @@ from plait.benchmarks.tasks.reading.rules import (
 )
 from plait.benchmarks.tasks.reading.sources import Located, digest_of
 from plait.benchmarks.tasks.row_tables import IdTable
+from plait.benchmarks.wording import quantity
 from plait.generators.base import Failure, Fault, Skip
 from plait.generators.document import (
     Content,
@@ -257,7 +258,7 @@ def failure_of_lost_answers(answers: Mapping[str, Answer], source: str) -> Failu
     broken = broken_rows(answers)
     if not broken:
         return None
-    more = f" (and {len(broken) - 1:,} rows more)" if broken[1:] else ""
+    more = f" (and {quantity(len(broken) - 1, 'row')} more)" if broken[1:] else ""
     reason = f"no answer is given, but {source} has a broken row: {broken[0]}{more}"
     return Failure(reason, Fault.BAD_INPUT)
 

@@ -377,7 +377,7 @@ def export(
         ),
     ] = None,
 ) -> int:
-    """Write documents of a system, or results of all, for other programs."""
+    """Write answers of a system, or results of all, for other programs."""
     from plait import commands
 
     return commands.export(any_path(run), system, format, out, repeat, _console(), task)

@@ -71,6 +71,7 @@ from plait.benchmarks.runs.run_directory import (
 from plait.benchmarks.tasks import answers, own_data
 from plait.benchmarks.tasks.changes import NO_CHOICES, DataChoices
 from plait.benchmarks.terminal import command_text, progress
+from plait.benchmarks.wording import quantity
 from plait.cluster.counts import totals_of
 from plait.cluster.lock import RunInUse, drivers_of
 from plait.cluster.plan import evaluations
@@ -531,7 +532,7 @@ def _execute_shard(plan: RunPlan, console: Console) -> ExecutedRun:
         console.print(f"other shards still running: {', '.join(others)}")
     elif left := totals_of(evaluations(experiment.plan, Store(root)))["missing"]:
         console.print(
-            f"{left:,} documents of other shards are still missing. The last shard to "
+            f"{left:,} answers of other shards are still missing. The last shard to "
             "end writes the tables and the page; "
             f"`{command_text('plait', 'report', root)}` writes them at any time."
         )
@@ -601,7 +602,8 @@ def _count_text(result: RunResult) -> str:
     for name, count in result.counts.items():
         if count:
             counts.append(f"{count:,} {name.replace('_', ' ')}")
-    return f"{', '.join(counts)}; {result.made:,} records made in {result.seconds:.0f} s"
+    made = quantity(result.made, "record")
+    return f"{', '.join(counts)}; {made} made in {result.seconds:.0f} s"
 
 
 def write_tables(board: Board, root: AnyPath, console: Console) -> None:
@@ -806,7 +808,7 @@ def forget(
         console.print(Text.assemble("forgotten   ", name))
     if prune:
         stages = ", ".join(pruned.stages) or "no stage"
-        size = f"{pruned.records:,} records, {pruned.bytes:,} bytes"
+        size = f"{quantity(pruned.records, 'record')}, {quantity(pruned.bytes, 'byte')}"
         console.print(Text.assemble(f"pruned      {size}: ", stages))
     else:
         pruning = command_text("plait", "forget", root, "--prune")
@@ -846,8 +848,9 @@ def export(
     written = exports.export_documents(run, system, form, out, repeats)
     which = f", repeat {' and '.join(map(str, repeats))} of {most}," if most > 1 else ""
     left = len(repeats) * len(run.queries) - written
-    rest = f"; {left:,} answers have none" if left else ""
-    console.print(f"{written:,} documents of {system}{which} written to {out}{rest}")
+    rest = f"; {left:,} missing" if left else ""
+    answers = quantity(written, "answer")
+    console.print(f"{answers} of {system}{which} written to {out}{rest}")
     return FINISHED
 
 

@@ -22,6 +22,7 @@ from plait.benchmarks.runs.experiment import (
 from plait.benchmarks.tasks.answers import FORMATS
 from plait.benchmarks.tasks.controls import CONTROLS, is_control
 from plait.benchmarks.tasks.published import is_published
+from plait.benchmarks.wording import quantity
 from plait.generators.base import StageSpec
 from plait.generators.catalogue import (
     CUSTOM,
@@ -283,7 +284,7 @@ def _weights() -> Iterator[ResultTable]:
 def _protocols() -> Iterator[ResultTable]:
     rows = []
     for name, protocol in protocols().items():
-        data = f"{protocol.data.form}, {protocol.data.queries:,} queries"
+        data = f"{protocol.data.form}, {quantity(protocol.data.queries, 'query')}"
         scorers = ", ".join(protocol.scorers)
         figures = len([*_figures(protocol)])
         rows.append([name, protocol.help, data, scorers, str(figures)])

@@ -223,7 +223,7 @@ def test_modules_in_the_current_folder_are_found(here: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "1 document: 1 query" in done.stdout
+    assert "1 answer: 1 query" in done.stdout
     assert "own_tasks-queries-" in done.stdout
 
 

@@ -26,6 +26,7 @@ from plait.benchmarks.results.table import (
     latex_page,
     markdown_page,
 )
+from plait.benchmarks.wording import quantity
 from plait.generators.buckets import AnyPath
 from plait.generators.files import write_whole
 from plait.generators.system import DescribedSystem
@@ -338,7 +339,7 @@ def _sharing_notes(sharing: Mapping[str, Any], cells: int) -> list[str]:
     """Say how many records served how many requests, and the seconds that this saved."""
     notes = [
         f"Of all queries: {sharing['texts']:,} texts served "
-        f"{sharing['texts_requested']:,} requests of {cells} cells; "
+        f"{quantity(sharing['texts_requested'], 'request')} of {quantity(cells, 'cell')}; "
         f"{sharing['pictures']:,} images served {sharing['pictures_requested']:,}."
     ]
     if sharing["seeds"]:

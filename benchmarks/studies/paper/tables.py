@@ -22,6 +22,7 @@ from plait.benchmarks.results.table import (
 )
 from plait.benchmarks.studies.paper.columns import PaperCell, PaperColumn, PaperContent
 from plait.benchmarks.tasks.controls import is_reference
+from plait.benchmarks.wording import quantity
 from plait.scorers.base import Direction, bounds, scale_text
 from plait.scorers.statistics.estimate import Estimate
 
@@ -279,7 +280,7 @@ def about_sizes(columns: Sequence[PaperColumn]) -> str:
         text = f"{least:,}" if least == most else f"{least:,} to {most:,}"
         sizes.setdefault(text, []).append(column.name)
     if len(sizes) == 1:
-        return f"{next(iter(sizes))} queries"
+        return quantity(next(iter(sizes)), "query")
     return "Queries: " + "; ".join(f"{', '.join(own)} {n}" for n, own in sizes.items())
 
 

@@ -15,6 +15,7 @@ from plait.benchmarks.tasks.miniature.reader import NAME, QUERIES, read_queries
 from plait.benchmarks.tasks.mmie.categories import BENCHMARK
 from plait.benchmarks.tasks.mmie.official import ImageFiles, items_of, write_rows
 from plait.benchmarks.tasks.mmie.reader import CRITERIA, FILES
+from plait.benchmarks.wording import quantity
 from plait.generators.document import Image, Query
 from plait.generators.errors import PlaitError
 
@@ -31,7 +32,7 @@ def main(
     except PlaitError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(error.exit_status) from error
-    typer.echo(f"{number:,} queries in {out}; read them with --data {out}")
+    typer.echo(f"{quantity(number, 'query')} in {out}; read them with --data {out}")
 
 
 def export_queries(queries: Sequence[Query], out: Path) -> None:

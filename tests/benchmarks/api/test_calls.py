@@ -33,7 +33,7 @@ def test_run_and_plan_return_values_and_print_nothing(
     about = {**OWN, "systems": ["gt"], "scorers": [], "out": tmp_path / "run"}
     planned = plait.plan(**about)
     assert (planned.extent, planned.ready()) == (
-        "4 documents: 4 queries, 1 system, 1 repeat",
+        "4 answers: 4 queries, 1 system, 1 repeat",
         True,
     )
     assert not (tmp_path / "run").exists()

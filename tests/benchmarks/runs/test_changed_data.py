@@ -213,10 +213,10 @@ def test_rows_are_noticed_when_they_are_asked(place: Path) -> None:
     with pytest.raises(UsageError, match=reason):
         invoke("plan", *words)
     told = invoke("plan", *words, "--changed-data", "add").output
-    assert "8 documents: 4 queries" in told
+    assert "8 answers: 4 queries" in told
     folder(place / "data", [why, where, drawn])
     ids.write_text("SA-1\nSA-2\nPBL-1")
-    assert "6 documents: 3 queries" in invoke("plan", *words).output
+    assert "6 answers: 3 queries" in invoke("plan", *words).output
 
 
 def test_ids_of_queries_that_are_gone_are_left_out(begin: Callable[[Change], Path]) -> None:
@@ -227,7 +227,7 @@ def test_ids_of_queries_that_are_gone_are_left_out(begin: Callable[[Change], Pat
     with pytest.raises(UsageError, match=r"1 is gone \(SA-2\)"):
         invoke("plan", *words)
     told = invoke("plan", *words, "--changed-data", "remake").output
-    assert "3 documents: 3 queries" in told
+    assert "3 answers: 3 queries" in told
 
 
 def test_a_run_that_keeps_its_queries_is_another_than_one_that_makes_them_anew(

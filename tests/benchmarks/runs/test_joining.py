@@ -112,7 +112,7 @@ def test_systems_and_scorers_that_are_added_stand_beside_those_there(root: Path)
     # Nothing was said of scorers, so none is added.
     assert manifest(root)["scorers"] == []
     told = plait("plan", *TRUTH, "--scorer", "bleu", "--out", "run")
-    assert "18 documents: 9 queries" in told
+    assert "18 answers: 9 queries" in told
     assert "for all of its queries: scorer bleu" in told
     # What a command leaves out stays in the run.
     assert "added" not in plait("plan", *TRUTH, "--out", "run")
@@ -180,7 +180,7 @@ def test_another_history_of_a_variant_that_is_there_is_refused(place: Path) -> N
     planned(place / "run", variant, systems=("v",))
     words = ["plan", *GIVEN, *NO_SCORERS, "--out", "run", "--system", "v"]
     words += ["--set", variant[0]]
-    assert "9 documents" in plait(*words)
+    assert "9 answers" in plait(*words)
     with pytest.raises(UsageError, match="v would answer later turns differently"):
         plait(*words, "--set", 'variants.v.history="given"')
 
@@ -189,7 +189,7 @@ def test_settings_may_be_of_a_system_that_only_the_run_names(place: Path) -> Non
     named = 'models."users_own:Poet".metre'
     planned(place / "run", ["scorers=[]", f"{named}=4"], systems=("users_own:Poet",))
     words = ["plan", *TRUTH, *NO_SCORERS, "--out", "run", "--set"]
-    assert "18 documents" in plait(*words, f"{named}=4")
+    assert "18 answers" in plait(*words, f"{named}=4")
     with pytest.raises(UsageError, match="metre of Poet is 5, but 4 in the run"):
         plait(*words, f"{named}=5")
     with pytest.raises(UsageError, match="unknown name in models 'users_own:Poe'"):

@@ -137,7 +137,7 @@ def test_the_one_record_of_a_document_that_earlier_versions_made_is_read(
     assert end.value.value.value.value == 0.5
     store: Any = SimpleNamespace(rows=lambda spec: {"k": 1} if spec == scorer.stage else {})
     (change,) = RecordedStages(manifest).find_superseded([today.stage], store, [today])
-    assert "clipscore: 1 records (kind 'score' is now 'embed'" in str(change)
+    assert "clipscore: 1 record (kind 'score' is now 'embed'" in str(change)
     assert reopen(tmp_path, {}, current=[name]).scorers == (today,)
 
 
@@ -257,4 +257,4 @@ def test_answers_that_hold_a_thought_are_told_and_made_again_only_where_asked(
     assert run_plait("run", *words, "--remake").returncode == 1
     assert answers() == ["It is C.", "It is C.", "failed", "It is C."]
     assert told() == {name: None, "gt": None}
-    assert "1 records made" in run_plait("run", *words, "--remake").stdout, "the failed one"
+    assert "1 record made" in run_plait("run", *words, "--remake").stdout, "the failed one"

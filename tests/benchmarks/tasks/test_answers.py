@@ -296,7 +296,7 @@ def test_what_is_ambiguous_is_refused_until_it_is_named(task):
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
-        ([{"id": "1", "said": "t"}], "data.json: 1 rows, the first has id, said"),
+        ([{"id": "1", "said": "t"}], "data.json: 1 row, the first has id, said"),
         ([], "data.json: no rows"),
         ("[1, 2]", "the first is 1"),
         ("[", "neither JSON nor lines"),
@@ -364,7 +364,7 @@ def test_places_of_all_formats_stand_side_by_side(task):
     run_of_gt(Path("runs/mine"))
     places = ("gpt", "v2=emu.json", "runs/mine", "--data", "data")
     said, root = score(*places, "--scorer", "stages:Constant")
-    assert "1 answers, 1 failed; 2 of the data's 4 queries without one" in said
+    assert "1 answer, 1 failed; 2 of the data's 4 queries without one" in said
     assert "1 not to a query of the data: SA-404" in said
     rows = board(root)
     of_run = {name.replace("x/", "mine/") for name in FOUND[-1][2]}

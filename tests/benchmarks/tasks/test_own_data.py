@@ -146,8 +146,8 @@ def test_parquet_and_folders_of_data_sets(tmp_path):
     ("names", "left"),
     [
         (("test.json",), ""),
-        (("test.json", "train.json"), " (1 files of other splits are left)"),
-        (("test.JSON", "train.JSON"), " (1 files of other splits are left)"),
+        (("test.json", "train.json"), " (1 file of other splits not read)"),
+        (("test.JSON", "train.JSON"), " (1 file of other splits not read)"),
     ],
 )
 def test_files_without_rows_are_no_other_split(names, left):
