@@ -22,7 +22,6 @@ from plait.benchmarks.results.table import (
 )
 from plait.benchmarks.studies.paper.columns import PaperCell, PaperColumn, PaperContent
 from plait.benchmarks.tasks.controls import is_reference
-from plait.benchmarks.wording import quantity
 from plait.scorers.base import Direction, bounds, scale_text
 from plait.scorers.statistics.estimate import Estimate
 
@@ -280,7 +279,8 @@ def about_sizes(columns: Sequence[PaperColumn]) -> str:
         text = f"{least:,}" if least == most else f"{least:,} to {most:,}"
         sizes.setdefault(text, []).append(column.name)
     if len(sizes) == 1:
-        return quantity(next(iter(sizes)), "query")
+        (size,) = sizes
+        return "1 query" if size == "1" else f"{size} queries"
     return "Queries: " + "; ".join(f"{', '.join(own)} {n}" for n, own in sizes.items())
 
 
