@@ -293,7 +293,7 @@ def test_what_a_second_stage_cannot_draw_fails_alone():
 @pytest.mark.parametrize("token", [3, 64, 65])
 def test_codes_that_are_no_whole_image_fail(token, monkeypatch):
     """An image's start is no code, and its end may come too early."""
-    chosen = lambda *_: lambda logits, rows: [token] * len(rows)  # noqa: E731
+    chosen = lambda *_: lambda logits, rows: torch.full_like(rows, token)  # noqa: E731
     monkeypatch.setattr("plait.pipelines.glm_image._Sampling", chosen)
     (outcome,) = shared("glm-image").prior(REQUESTS[:1])
     assert isinstance(outcome, Result if token == 3 else Failure)
