@@ -374,8 +374,8 @@ def runtime_imports(path: Path) -> Imports:
     """What a file imports, by the whole name where that is a module."""
     tree, found = ast.parse(path.read_text()), Imports(set(), set())
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
-    asking = {function.name for function in functions if calls(function, REFUSING)}
-    asking |= REFUSING | {"is_installed"}
+    looking = REFUSING | {"is_installed"}
+    asking = looking | {each.name for each in functions if calls(each, looking)}
 
     def walk(node: ast.AST, asked: bool | None) -> None:
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
