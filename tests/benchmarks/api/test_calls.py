@@ -129,7 +129,7 @@ def test_a_scorer_gives_a_score_or_the_reason(run: RunData) -> None:
         (lambda: plait.scorer("clipscor"), "did you mean 'clipscore'"),
         (lambda: plait.query(), "needs text or an image"),
         (lambda: plait.query(3), "not of int"),
-        (lambda: plait.system("gt")("a", plait.query("b")), "one sample alone"),
+        (lambda: plait.system("gt")("a", plait.query("b")), "one query alone"),
         (lambda: plait.system("gt")("half \ud83d"), "not Unicode: .* character 5"),
         (lambda: plait.scorer(SCORER, weights="tiny")("\ud83d", Document()), "not Unicode"),
         (
