@@ -119,12 +119,24 @@ def test_edits_count_as_in_the_released_formula(edit: Any, quality: Any) -> None
 
 
 @pytest.mark.parametrize(
-    "reply", ["", "nice", pair(26, 3), pair(-1, 3), '{"score": [1]}', '{"score": 7}']
+    "reply",
+    [
+        *("", "nice", pair(26, 3), pair(-1, 3), '{"score": [1]}', '{"score": 7}', "[8]"),
+        *("[8, 26]", '{"score": null} [8, 9]', "[8, 9] or [7, 9]"),
+    ],
 )
 def test_an_edit_without_two_scores_is_asked_for_again(reply: str) -> None:
     judge: Any = judge_of("editscore")
     question = judge.ask(EDIT, ONE.images[0])[0]
     assert isinstance(judge.read_about(question, reply), Unreadable)
+
+
+@pytest.mark.parametrize("reply", ["[20, 9.5]", "<think>[1, 1]</think>\n**[20, 9.5]**"])
+def test_an_edit_may_be_scored_by_the_list_alone(reply: str) -> None:
+    """As `mllm_output_to_dict` and `parse_vlm_output_to_dict` of the program read it."""
+    judge: Any = judge_of("editscore")
+    question = judge.ask(EDIT, ONE.images[0])[0]
+    assert judge.read_about(question, reply) == {"success": 20, "restraint": 9.5}
 
 
 def test_an_edit_needs_one_image_to_start_from() -> None:
@@ -181,6 +193,24 @@ def test_facets_are_known_by_their_names(reply: Any, read: Any) -> None:
     text = reply if isinstance(reply, str) else json.dumps(reply)
     found = judge.read_about(question, text)
     assert isinstance(found, Unreadable) if read is None else found == read
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"Feature Mapping": {"Feature Mapping": {"score": 1}}},
+        {"Feature Matching": {"Feature Mapping": {"score": 1}}},
+        {"Feature Mapping": {"score": 1}},
+    ],
+)
+def test_a_facet_that_the_judge_misnames_counts(told: Any) -> None:
+    """`fix_score_json` of the released program renames it in its one dimension."""
+    judge: Any = judge_of("q-judger")
+    asked = {question.about: question for question in judge.ask(DRAW, ONE.images[0])}
+    reply = json.dumps(told)
+    found = judge.read_about(asked["Creative Generation"], reply)
+    assert found == {"Feature Matching": 60}
+    assert isinstance(judge.read_about(asked["Quality"], reply), Unreadable)
 
 
 def test_there_are_56_facets_in_23_groups() -> None:
