@@ -90,7 +90,7 @@ def load(place: str, cache: Path) -> TaskSet:
 
 
 def _sessions(rows: Iterable[Any]) -> Iterator[Session]:
-    """Yield the sessions of rows whose turns can be told, as folders of answers name them."""
+    """Yield the sessions whose turns can be told, as folders of answers name them."""
     for value in rows:
         turns: list[tuple[int, bool]] = []
         try:
@@ -104,7 +104,7 @@ def _sessions(rows: Iterable[Any]) -> Iterator[Session]:
 
 
 def _turn_number(row: Row, key: str) -> int:
-    """Return the number of a turn, which may be a text, as the released program reads it."""
+    """Return the number of a turn, which the released program reads from text, too."""
     value = row.values.get(key)
     if isinstance(value, str) and value.isdecimal():
         return int(value)

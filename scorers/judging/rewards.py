@@ -24,7 +24,13 @@ from plait.generators.buckets import AnyPath
 from plait.generators.content import join_texts
 from plait.generators.document import Content, Document, Image, Query, Score, Text, Turn
 from plait.generators.released import read_published
-from plait.generators.replies import as_number, bare_list, find_objects, plain_key, statements_of
+from plait.generators.replies import (
+    as_number,
+    bare_list,
+    find_objects,
+    plain_key,
+    statements_of,
+)
 from plait.generators.thoughts import separate
 from plait.scorers.base import NoScore
 from plait.scorers.judging.judge import Question, QuestionsJudge, Readings
@@ -325,7 +331,7 @@ class EditScoreJudge(ImageJudge):
 FACETS: Mapping[str, Mapping[str, Sequence[str]]] = WORDING["facets"]
 """By dimension and group, the facets of Qwen-Image-Bench."""
 _MISNAMED = {"Feature Mapping": "Feature Matching"}
-"""What the judge calls a facet, and the released program takes for another (`L3_RENAME`)."""
+"""Facets as the judge calls them, and what the released program makes of them."""
 _POINTS = {0.0: 0.0, 1.0: 60.0, 2.0: 100.0}
 """What Fail, Pass and Excel count."""
 
