@@ -185,8 +185,9 @@ def _about(images: Content, text: str, query: Query, name: str, *more: Any) -> Q
 
 _AXES = ("Alignment", "Coherence", "Style")
 _AXIS = re.compile(
-    r"\b(Alignment|Coherence|Style)\s+Score\s*(?:\(1-5\))?[*_ \t]*[:=][*_ \t]*"
-    r"(-?\d+(?:\.\d+)?(?:e[-+]?\d+)?)(?![\d.]*\s*-\s*\d)",
+    r"\b(Alignment|Coherence|Style)\s+Score\s*(?:\(\s*1\s*[-\u2013]\s*5\s*\))?"
+    r"[*_\" \t]*[:=|\uff1a][*_\[\" \t]*"
+    r"(-?\d+(?:\.\d+)?(?:e[-+]?\d+)?)(?![\d.]*\s*[-\u2013]\s*\d)",
     re.IGNORECASE,
 )
 
