@@ -67,6 +67,15 @@ def bare(reply: str) -> str:
     return _MARKS.sub("", separate(reply).text).strip(" \t\r\n.!}")
 
 
+def bare_list(reply: str) -> list[Any] | None:
+    """Return the JSON list that a reply consists of, marks around it aside; or None."""
+    try:
+        value = json.loads(bare(reply))
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, list) else None
+
+
 def plain_key(key: str) -> str:
     """Return a key as keys are compared: letters and digits alone, in lower case."""
     return re.sub(r"[\W_]+", "", unicodedata.normalize("NFKC", key).casefold())

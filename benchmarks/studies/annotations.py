@@ -40,9 +40,19 @@ CRITERIA = "criteria"
 CRITERION = "criterion"
 """Names what a row's score is of, where it is not the whole answer."""
 PENALTY = "penalty"
+ANNOTATOR = "annotator"
+"""Names who rated, where several people did."""
 Form = Literal["score", "preference", "vote"]
 FORMS: tuple[Form, ...] = get_args(Form)
 Value = float | Vote
+_COLUMNS = frozenset(
+    (
+        *("id", "system", "repeat", "baseline", "category", "kind", "scale", "scorer"),
+        *(ANNOTATOR, DOCUMENT, CRITERIA, CRITERION, PENALTY, *FORMS),
+    )
+)
+_OTHER_NAMES = {"query": "id", "rater": ANNOTATOR}
+"""What people call columns, too."""
 
 
 class Unit(NamedTuple):
@@ -229,7 +239,8 @@ def read_ratings(
     `penalty`; MMIE paper, appendix A.9), `preference` (-2 to 2, positive for the system)
     and `vote`; and where they apply the column named by `rater` (else all rows are
     `unnamed`'s), `repeat`, `baseline`, `category` and `kind`. Other columns are
-    ignored. `known` units separate the id from the system where a file gives both as one.
+    ignored. Names of columns may be in any case; `query` stands for `id`, and `rater` for
+    `annotator`. `known` units separate the id from the system where a file gives both as one.
     With `criterion`, only rows that have it in their column `criterion`, where there is
     one. UsageError names the row, the value and the rule it breaks.
     """
@@ -365,10 +376,24 @@ def read_rows(path: Path) -> list[RatingRow]:
     for place, value in readers[kind](path, _text(path)):
         if not isinstance(value, dict):
             raise UsageError(f"{place} is {brief(value)}; it must be an object")
-        rows.append(RatingRow(place, value))
+        rows.append(RatingRow(place, _with_usual_names(value)))
     if not rows:
         raise UsageError(f"{path} holds no row")
     return rows
+
+
+def _with_usual_names(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a row whose columns are named as they are here: not `Score`, nor `rater`.
+
+    A column of the usual name goes before others; those of no use keep their names.
+    """
+    usual: dict[str, Any] = {}
+    for name, value in row.items():
+        plain = name.strip().lower()
+        plain = _OTHER_NAMES.get(plain, plain)
+        taken = plain in row or plain in usual
+        usual[plain if plain in _COLUMNS and not taken else name] = value
+    return usual
 
 
 def _text(path: Path) -> str:

@@ -5,7 +5,8 @@ with it in `data`, as scripts/run_evaluation.py and scripts/auxiliary read it:
 `benchmark.jsonl`, the folder `images`, and `image_references.jsonl` and
 `dynamic_references.jsonl`, which name the earlier turns that an image or an answer depends
 on. A row is one session of 2 to 6 turns, answered after the system's own answers; the data
-give no others.
+give no others. Answers in the folders that the program scores are `published:MODEL`
+(`imug_answers`).
 
 A turn looks back where its right letters or the images beside which it is judged are those
 of the system's own earlier turns. The category is the class of the domain, the field the
@@ -15,11 +16,12 @@ domain. `imug:NAME` judges the answers.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from plait.benchmarks.tasks.imug_answers import Session, read_answers
 from plait.benchmarks.tasks.published import UNKNOWN, RowGroup, TaskSet, task_set
 from plait.benchmarks.tasks.reading.images import ImageFolder
 from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, brief
@@ -71,18 +73,42 @@ def load(place: str, cache: Path) -> TaskSet:
     def make(value: Any) -> Query:
         return _query(Row.of(value), images, links, dynamic)
 
+    others = read_answers(found.folder, _sessions(rows), cache, found.also)
     named = [folder / name for name in (_IMAGE_REFERENCES, _DYNAMIC_REFERENCES)]
     task = task_set(
         NAME,
         place,
         found,
-        [file, *(path for path in named if path.is_file())],
+        [file, *(path for path in named if path.is_file()), *others.files],
         rows,
         make,
         _group,
+        answers=others.answers,
         categories=dict.fromkeys(CLASSES, 1),
     )
     return ask_turn_by_turn(task)
+
+
+def _sessions(rows: Iterable[Any]) -> Iterator[Session]:
+    """Yield the sessions whose turns can be told, as folders of answers name them."""
+    for value in rows:
+        turns: list[tuple[int, bool]] = []
+        try:
+            row = Row.of(value)
+            for task in row.rows("tasks"):
+                wants_image = task.text("modality").lower() == "image"
+                turns.append((_turn_number(task, "turn"), wants_image))
+            yield Session(str(_group(value).id), _key(row), tuple(turns))
+        except RowError:
+            continue  # The row itself is refused for this.
+
+
+def _turn_number(row: Row, key: str) -> int:
+    """Return the number of a turn, which the released program reads from text, too."""
+    value = row.values.get(key)
+    if isinstance(value, str) and value.isdecimal():
+        return int(value)
+    return row.get(key, int)
 
 
 def _links(file: Path, key: str) -> dict[Key, list[Row]]:
@@ -212,7 +238,7 @@ def _asked(task: Row) -> Asked:
             where = f"{output.path('evaluation_points')}[{place}]"
             raise RowError(Rule.WRONG_TYPE, f"{where} must be a text, not {brief(point)}")
     return Asked(
-        turn=task.get("turn", int),
+        turn=_turn_number(task, "turn"),
         modality=modality,
         answer=answer if modality == "text" else "",
         points=tuple(points) if modality == "image" else (),
@@ -231,7 +257,7 @@ def _references(rows: list[Row] | tuple[()]) -> dict[int, tuple[Reference, ...]]
                     detail = f"{one.path('ref_type')} is {brief(kind)}; valid are "
                     raise RowError(Rule.CHOICE, detail + ", ".join(_KINDS))
                 own = kind == "output"
-                named.append(Reference(turn=one.get("ref_turn", int), own=own))
+                named.append(Reference(turn=_turn_number(one, "ref_turn"), own=own))
             # The released program takes the first link of a turn.
             found.setdefault(link.get("turn_idx", int), tuple(named))
     return found

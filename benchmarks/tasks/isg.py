@@ -59,7 +59,7 @@ _GROUP_OF = groups_by_member(GROUPS)
 def load(place: str, cache: Path) -> TaskSet:
     """The task set at `place`: a checkout, a folder with ISG-Bench.jsonl, or such a file.
 
-    Raises TaskError where there is none, and for a line that is not JSON.
+    Raises TaskError where there is none, or none of whose lines is JSON.
     """
     found = locate(place, (f"**/{DATA}", "**/images/*"))
     file = found.file(DATA, f"ISG_eval/{DATA}")

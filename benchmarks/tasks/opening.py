@@ -39,7 +39,7 @@ _WITHOUT = (Rule.NOT_FOUND, Rule.UNDECODABLE)
 def load(place: str, cache: Path) -> TaskSet:
     """The task set at `place`: a checkout, a folder with test_data.jsonl, or such a file.
 
-    Raises TaskError where there is none, and for a line that is not JSON.
+    Raises TaskError where there is none, or none of whose lines is JSON.
     """
     found = locate(place, (f"**/{DATA}", "**/images/**", f"**/*{_OUTPUT}/*"))
     file = found.file(*(str(Path(folder, DATA)) for folder in _FOLDERS))

@@ -70,7 +70,7 @@ def load(place: str, cache: Path) -> TaskSet:
 
     The category is the dimension, the field the track. `avg_fixed` weights the tracks
     alike, and in each its dimensions, as the published average does. Raises TaskError
-    where there is no track, and for a line that is not JSON.
+    where there is no track, and for a file none of whose lines is JSON.
     """
     found = locate(place, (f"{DATA}/**", f"{CHECKLISTS}/**", f"{OUTPUTS}/**"))
     root, tracks = _tracks(found.path)

@@ -46,7 +46,7 @@ from plait.generators.document import (
     Turn,
 )
 from plait.generators.released import read_published
-from plait.generators.replies import as_number, bare, statements_of
+from plait.generators.replies import as_number, bare_list, statements_of
 from plait.scorers.base import UNBOUNDED, NoScore, ReleasedSummary
 from plait.scorers.editing import Edit, edit_of, without_original
 from plait.scorers.judging.judge import Question, QuestionsJudge, Readings
@@ -272,7 +272,7 @@ def marks(reply: str) -> Marks | Unreadable:
 
     A reply may also be the list alone.
     """
-    stated = statements_of(reply, "score", "scores") or [_bare_list(reply)]
+    stated = statements_of(reply, "score", "scores") or [bare_list(reply)]
     readings = {_pair(value) for value in stated}
     scores = next(iter(readings))
     if len(readings) == 1 and scores is not None:
@@ -294,14 +294,6 @@ def _pair(value: Any) -> tuple[float, ...] | None:
             return None
         scores.append(number)
     return tuple(scores)
-
-
-def _bare_list(reply: str) -> Any:
-    try:
-        value = json.loads(bare(reply))
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, list) else None
 
 
 _DELIMITER = "||V^=^V||"

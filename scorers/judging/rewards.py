@@ -24,7 +24,13 @@ from plait.generators.buckets import AnyPath
 from plait.generators.content import join_texts
 from plait.generators.document import Content, Document, Image, Query, Score, Text, Turn
 from plait.generators.released import read_published
-from plait.generators.replies import as_number, find_objects, plain_key, statements_of
+from plait.generators.replies import (
+    as_number,
+    bare_list,
+    find_objects,
+    plain_key,
+    statements_of,
+)
 from plait.generators.thoughts import separate
 from plait.scorers.base import NoScore
 from plait.scorers.judging.judge import Question, QuestionsJudge, Readings
@@ -179,8 +185,9 @@ def _about(images: Content, text: str, query: Query, name: str, *more: Any) -> Q
 
 _AXES = ("Alignment", "Coherence", "Style")
 _AXIS = re.compile(
-    r"\b(Alignment|Coherence|Style)\s+Score\s*(?:\(1-5\))?[*_ \t]*[:=][*_ \t]*"
-    r"(-?\d+(?:\.\d+)?(?:e[-+]?\d+)?)(?![\d.]*\s*-\s*\d)",
+    r"\b(Alignment|Coherence|Style)\s+Score\s*(?:\(\s*1\s*[-\u2013]\s*5\s*\))?"
+    r"[*_\" \t]*[:=|\uff1a][*_\[\" \t]*"
+    r"(-?\d+(?:\.\d+)?(?:e[-+]?\d+)?)(?![\d.]*\s*[-\u2013]\s*\d)",
     re.IGNORECASE,
 )
 
@@ -294,8 +301,13 @@ class EditScoreJudge(ImageJudge):
         return f'{{"reasoning": "...", "score": [<{first}>, <{second}>]}}'
 
     def read_about(self, question: Question, reply: str) -> Scores | Unreadable:
-        """Return both scores; none where they are not two numbers from 0 to 25."""
+        """Return both scores; none where they are not two numbers from 0 to 25.
+
+        A reply may also be the list alone, which the program reads, too.
+        """
         values = statements_of(reply, "score")
+        if not values and (alone := bare_list(reply)) is not None:
+            values = [alone]
         if not values:
             return Unreadable(no_object(reply))
         stated = values[0] if len(values) == 1 and isinstance(values[0], list) else []
@@ -319,6 +331,8 @@ class EditScoreJudge(ImageJudge):
 
 FACETS: Mapping[str, Mapping[str, Sequence[str]]] = WORDING["facets"]
 """By dimension and group, the facets of Qwen-Image-Bench."""
+_MISNAMED = {"Feature Mapping": "Feature Matching"}
+"""Facets as the judge calls them, and what the released program makes of them."""
 _POINTS = {0.0: 0.0, 1.0: 60.0, 2.0: 100.0}
 """What Fail, Pass and Excel count."""
 
@@ -388,6 +402,9 @@ class QJudger(ImageJudge):
         names: dict[str, str] = {}
         for facets in FACETS[dimension].values():
             names |= {plain_key(facet): facet for facet in facets}
+        for misnamed, facet in _MISNAMED.items():
+            if plain_key(facet) in names:
+                names[plain_key(misnamed)] = facet
         found, _ = find_objects(separate(reply).text)
         stated: dict[str, set[float | None]] = {}
         for each in found:

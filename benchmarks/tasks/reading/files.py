@@ -25,6 +25,7 @@ from plait.benchmarks.tasks.reading.sources import (
     parquet_files,
     parquet_rows,
     read_text,
+    value_of_line,
 )
 from plait.benchmarks.tasks.reading.tables import TextTable, table_of
 
@@ -164,7 +165,7 @@ class _JsonLines:
         name = self.path.name
         for number, line in enumerate(TextLines(self.path), 1):
             if line.strip():
-                value = _parse(line.removesuffix("\n"), number)
+                value = value_of_line(line.removesuffix("\n"), number)
                 yield FileRow(f"{name}, line {number}", f"{number:04d}", value)
 
     @property
@@ -193,14 +194,6 @@ def json_rows(path: Path, marks: RowMarks) -> Iterable[FileRow]:
     if listed or not any(isinstance(row.value, dict | str) for row in rows):
         raise TaskError(f"{path} is neither JSON nor lines of it: {whole}")
     return rows
-
-
-def _parse(line: str, number: int) -> Any:
-    """Return what a line holds, or the error in its place, which spoils its row alone."""
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError) as error:
-        return RowError(Rule.WRONG_TYPE, f"line {number} is not JSON: {error}")
 
 
 def rows_of_value(value: Any, text: str, path: Path, marks: RowMarks) -> list[FileRow]:

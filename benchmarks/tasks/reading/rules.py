@@ -87,7 +87,12 @@ class Row(NamedTuple):
 
     @classmethod
     def of(cls, value: Any, where: str = "") -> Row:
-        """Return an object at `where`; RowError where `value` is none."""
+        """Return an object at `where`; RowError where `value` is none.
+
+        A value that could not be read is the RowError that says why.
+        """
+        if isinstance(value, RowError):
+            raise value
         if not isinstance(value, dict):
             of_type(value, dict, where or "the row")
         return cls(value, where)

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from plait.benchmarks.tasks.reading.rules import TaskError, brief
+from plait.benchmarks.tasks.reading.rules import RowError, Rule, TaskError, brief
 from plait.generators.buckets import AnyPath
 from plait.generators.files import LFS_POINTER
 
@@ -227,15 +227,26 @@ def load_rows(path: Path) -> tuple[Rows, str]:
 
 
 def load_lines(path: Path) -> list[Any]:
-    """Return the values of a file of JSON lines; TaskError names a line that is none."""
+    """Return the values of a file of JSON lines; TaskError where no line is JSON.
+
+    A line that is none is the RowError that says so, which `Row.of` raises: its row alone
+    is refused.
+    """
     values = []
     for number, line in enumerate(read_text(path).split("\n"), start=1):
-        try:
-            if line.strip():
-                values.append(json.loads(line))
-        except (ValueError, RecursionError) as error:
-            raise TaskError(f"{path}, line {number} is not JSON: {error}") from None
+        if line.strip():
+            values.append(value_of_line(line, number))
+    if values and all(isinstance(value, RowError) for value in values):
+        raise TaskError(f"{path}, {values[0].detail}")
     return values
+
+
+def value_of_line(line: str, number: int) -> Any:
+    """Return what a line holds, or the error in its place, which spoils its row alone."""
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        return RowError(Rule.WRONG_TYPE, f"line {number} is not JSON: {error}")
 
 
 def load_any_rows(path: AnyPath) -> list[Any]:

@@ -50,6 +50,7 @@ from plait.cluster.records import Item, encode
 from plait.cluster.store import Store
 from plait.generators.base import (
     Failure,
+    Fault,
     Job,
     Kind,
     NotApplicable,
@@ -353,6 +354,22 @@ def test_the_page_writes_the_images_of_its_sheet_and_says_which_cannot_be_read(t
     assert {tmp_path / source for source in sources} == {*files}
     assert len(sources) == 7
     assert "the disk is gone" in section["sheet"]
+
+
+def test_the_page_says_what_became_of_an_answer_without_images(tmp_path):
+    failure = Failure("out of memory", Fault.OUT_OF_MEMORY)
+    found = []
+    for i, name in enumerate(crossed("xy", "ab")):
+        for repeat in range(2):
+            document = answer("Said.", *([] if i == 1 else [picture(10 * i + repeat)]))
+            if i == 2 and not repeat:
+                document = failure
+            own = evaluation(name, sample(0), 3 + i, repeat=repeat, document=document)
+            found.append(own)
+    made = board(found, repeats=2)
+    (section,) = pairings_section(made, made.keys, FolderFiles(tmp_path / "r"), Image.read)
+    told = re.findall(r"<td[^>]*>\s*<small>([^<]*)</small>", section["sheet"])
+    assert told == ["no image", "failed"]
 
 
 def test_a_sheet_is_written_as_one_image(tmp_path):

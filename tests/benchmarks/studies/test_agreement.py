@@ -102,6 +102,26 @@ def test_one_content_in_every_kind_of_file(tmp_path, name):
     }
 
 
+@pytest.mark.parametrize(
+    ("header", "scores"),
+    [
+        ("id,system,score,rater", {"ann": 4.0, "bo": 5.0}),
+        ("Query,System,SCORE,Annotator", {"ann": 4.0, "bo": 5.0}),
+        # The usual name goes before another, wherever it stands.
+        ("id,system,score,rater,annotator", {"x": 4.0, "y": 5.0}),
+        ("id,system,score,Rater,rater", {"ann": 4.0, "bo": 5.0}),
+        ("id,system,score,Note", {"people": 4.0}),
+    ],
+)
+def test_columns_have_the_names_that_people_give_them(header, scores, tmp_path):
+    lines = ["SA-1,anole,4,ann,x", "SA-1,anole,5,bo,y"][: len(scores)]
+    width = header.count(",") + 1
+    cells = [",".join(line.split(",")[:width]) for line in lines]
+    found = human(write(tmp_path, "human.csv", "\n".join([header, *cells])))
+    expected = {name: {Unit("SA-1", "anole"): value} for name, value in scores.items()}
+    assert found.values == expected
+
+
 def test_spreadsheets_csv(tmp_path):
     """A byte order mark, semicolons, blank lines, blanks around names, quoted breaks."""
     text = '\ufeffid; system ;score;comment\nSA-1;anole; 3 ;"so\nso"\n\n;;;\n'

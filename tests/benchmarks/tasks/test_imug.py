@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +12,8 @@ from imug_helpers import PLANT, ROW, write_imug
 
 from plait.benchmarks.tasks.reading.rules import TaskError
 from plait.benchmarks.tasks.task_set import load
-from plait.generators.document import Image, Malformed, Query, Text
+from plait.generators.base import Failure
+from plait.generators.document import Document, Image, Malformed, Query, Text
 from plait.scorers.judging.imug import Item, Reference
 from plait.scorers.turns import asked_turns
 
@@ -81,3 +85,81 @@ def test_broken_references_and_missing_data_are_told(tmp_path) -> None:
     (place / "benchmark.jsonl").unlink()
     with pytest.raises(TaskError, match=r"benchmark\.jsonl"):
         load(f"imug:{place}", cache=tmp_path / "cache")
+
+
+def test_a_line_that_is_no_json_breaks_its_row_alone(tmp_path) -> None:
+    place = write_imug(tmp_path / "data")
+    file = place / "benchmark.jsonl"
+    file.write_text(f"{{broken\n{file.read_text()}")
+    broken, good = load(f"imug:{place}", cache=tmp_path / "cache").samples
+    assert isinstance(broken, Malformed)
+    assert "line 1 is not JSON" in broken.reason
+    assert isinstance(good, Query)
+
+
+def test_turns_may_be_numbered_in_text(tmp_path) -> None:
+    """The released program reads the numbers of turns and references with `int`."""
+    tasks = [{**task, "turn": str(task["turn"])} for task in ROW["tasks"]]
+    place = write_imug(tmp_path / "data", [{**ROW, "tasks": tasks}])
+    file = place / "image_references.jsonl"
+    file.write_text(file.read_text().replace('"ref_turn": 1', '"ref_turn": "1"'))
+    (query,) = load(f"imug:{place}", cache=tmp_path / "cache").samples
+    item = Item.of(query)
+    assert item is not None
+    assert [turn.turn for turn in item.turns] == [1, 2, 3, 4, 5]
+    assert [reference.turn for reference in item.turns[3].references] == [1, 1]
+
+
+def _result(**said: Any) -> str:
+    tasks = [{"turn": int(turn[1:]), "model_response": text} for turn, text in said.items()]
+    return json.dumps({"tasks": tasks})
+
+
+TOLD = {"_2": "A, C", "_3": "A"}
+
+
+def _published(root: Path, result: str | None, images: dict[str, bytes]) -> Any:
+    """What is read of an answer to the crafted session, in the program's folders."""
+    write_imug(root / "data")
+    folder = root / "outputs/model_outputs/m/Botany/natural_growth/question_1"
+    folder.mkdir(parents=True)
+    if result is not None:
+        (folder / "result.json").write_text(result)
+    for name, data in images.items():
+        (folder / name).write_bytes(data)
+    task = load(f"imug:{root}", cache=root / "cache")
+    return task.answers["m"]["Botany-natural_growth-1"]
+
+
+def test_answers_in_the_programs_folders_are_read_turn_by_turn(tmp_path) -> None:
+    images = {"turn_1_output.png": PLANT, "own.JPG": PLANT, "turn_2_output.png": PLANT}
+    result = _result(**TOLD, _1="turn_9_output.png", _4="own.JPG")
+    answer = _published(tmp_path, result, images)
+    assert isinstance(answer, Document)
+    told = [turn.text or [*map(type, turn.segments)] for turn in answer.answers]
+    assert told == [[Image], "A, C", "A", [Image], []]
+
+
+def test_images_alone_are_an_answer(tmp_path) -> None:
+    answer = _published(tmp_path, None, {"turn_4_output.png": PLANT})
+    assert isinstance(answer, Document)
+    assert [len(turn.segments) for turn in answer.answers] == [0, 0, 0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("result", "images", "said"),
+    [
+        ("{", {}, r"result\.json"),
+        ("[]", {}, "an object with tasks"),
+        ('{"tasks": 3}', {}, "tasks"),
+        (_result(**TOLD | {"_2": 5}), {}, "the answer to turn 2"),
+        (_result(**TOLD), {"turn_1_output.png": b"no image"}, "turn_1_output"),
+        (_result(**TOLD, _1="../../../../../../data/images/plant.png"), {}, "contains"),
+        (_result(), {}, "no turn is answered"),
+    ],
+)
+def test_an_answer_that_cannot_be_read_is_a_failure(tmp_path, result, images, said) -> None:
+    answer = _published(tmp_path, result, images)
+    assert isinstance(answer, Failure)
+    assert "m/Botany/natural_growth/question_1" in answer.reason
+    assert re.search(said, answer.reason)

@@ -461,6 +461,26 @@ def test_a_file_that_cannot_be_read_is_one_error_that_names_it(reader, tmp_path)
         assert Path(reader.where).name in str(caught.value)
 
 
+LINES = [name for name, own in READERS.items() if own.where.endswith(".jsonl")]
+
+
+@pytest.mark.parametrize("name", LINES)
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_line_that_is_no_json_breaks_its_row_alone(name, place, tmp_path):
+    reader = READERS[name]
+    data = reader.write(tmp_path / "d", [reader.row(90), reader.row(91)])
+    file = tmp_path / "d" / reader.where
+    lines = file.read_text().splitlines()
+    lines.insert(place, lines[0][:-9])
+    file.write_text("\n\n".join(lines))
+    task = load(data, cache=tmp_path / "cache")
+    broken = [row for row in task.samples if isinstance(row, Malformed)]
+    assert [row.row for row in broken] == [place]
+    assert f"line {2 * place + 1} is not JSON" in broken[0].reason
+    rest = [row.id for row in task.samples if isinstance(row, Query)]
+    assert rest == [reader.id.format(90), reader.id.format(91)]
+
+
 MARK = "question?"
 PROSE = (
     *("text", "content", "value", "question", "prompt", "evaluation_prompt"),

@@ -64,6 +64,11 @@ def pair(first: float, second: float) -> str:
         (axes(2.694700002670288, 2.371500015258789, 2.802500009536743), 2.6229000091552734),
         (f"<think>{axes(5, 5, 5)}</think>\n{axes(1, 1, 1)}", 1.0),
         ("**Alignment Score (1-5):** 2\nCoherence Score: 2\nStyle Score: 5", 3.0),
+        (axes(2, 3, 5).replace("-", "\u2013").replace(":", "\uff1a"), 10 / 3),
+        ('{"Alignment Score": 2, "Coherence Score": "3", "Style Score": 5}', 10 / 3),
+        (axes(2, 3, 5).replace(": ", " | "), 10 / 3),
+        (axes(2, 3, 5).replace(": ", ": ["), 10 / 3),
+        ("Alignment Score: 1-5\nCoherence Score: 1\u20135\nStyle Score: 1 \u2013 5", None),
         (axes(2, 3, 6), None),
         (axes(0.9, 3, 4), None),
         (axes(2, 3, 4) + "\nStyle Score (1-5): 5", None),
@@ -119,12 +124,24 @@ def test_edits_count_as_in_the_released_formula(edit: Any, quality: Any) -> None
 
 
 @pytest.mark.parametrize(
-    "reply", ["", "nice", pair(26, 3), pair(-1, 3), '{"score": [1]}', '{"score": 7}']
+    "reply",
+    [
+        *("", "nice", pair(26, 3), pair(-1, 3), '{"score": [1]}', '{"score": 7}', "[8]"),
+        *("[8, 26]", '{"score": null} [8, 9]', "[8, 9] or [7, 9]"),
+    ],
 )
 def test_an_edit_without_two_scores_is_asked_for_again(reply: str) -> None:
     judge: Any = judge_of("editscore")
     question = judge.ask(EDIT, ONE.images[0])[0]
     assert isinstance(judge.read_about(question, reply), Unreadable)
+
+
+@pytest.mark.parametrize("reply", ["[20, 9.5]", "<think>[1, 1]</think>\n**[20, 9.5]**"])
+def test_an_edit_may_be_scored_by_the_list_alone(reply: str) -> None:
+    """As `mllm_output_to_dict` and `parse_vlm_output_to_dict` of the program read it."""
+    judge: Any = judge_of("editscore")
+    question = judge.ask(EDIT, ONE.images[0])[0]
+    assert judge.read_about(question, reply) == {"success": 20, "restraint": 9.5}
 
 
 def test_an_edit_needs_one_image_to_start_from() -> None:
@@ -181,6 +198,24 @@ def test_facets_are_known_by_their_names(reply: Any, read: Any) -> None:
     text = reply if isinstance(reply, str) else json.dumps(reply)
     found = judge.read_about(question, text)
     assert isinstance(found, Unreadable) if read is None else found == read
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"Feature Mapping": {"Feature Mapping": {"score": 1}}},
+        {"Feature Matching": {"Feature Mapping": {"score": 1}}},
+        {"Feature Mapping": {"score": 1}},
+    ],
+)
+def test_a_facet_that_the_judge_misnames_counts(told: Any) -> None:
+    """`fix_score_json` of the released program renames it in its one dimension."""
+    judge: Any = judge_of("q-judger")
+    asked = {question.about: question for question in judge.ask(DRAW, ONE.images[0])}
+    reply = json.dumps(told)
+    found = judge.read_about(asked["Creative Generation"], reply)
+    assert found == {"Feature Matching": 60}
+    assert isinstance(judge.read_about(asked["Quality"], reply), Unreadable)
 
 
 def test_there_are_56_facets_in_23_groups() -> None:
