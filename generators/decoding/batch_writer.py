@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from plait.generators.decoding.rules import Change, Rules
+from plait.generators.decoding.rules import Change, Rules, Run
 from plait.generators.decoding.sampling import NONE
 from plait.generators.decoding.streams import Rows, Stream, Streams
 
@@ -74,6 +74,29 @@ class _Reading:
         return tokens, changes
 
 
+class _Runs:
+    """How many tokens of its run a record has yet to compute, as far as the host knows."""
+
+    def __init__(self, run: Run | None, records: int) -> None:
+        self._run = run
+        self._left = np.zeros(records, dtype=np.int64)
+
+    def take(self, records: Ints) -> int:
+        """Return how many tokens all of these records compute next."""
+        if self._run is None:
+            return 1
+        left = self._left[records]
+        tokens = max(int(left.min()), 1)
+        self._left[records] = np.maximum(left - tokens, 0)
+        return tokens
+
+    def note(self, records: Ints, tokens: Ints, since: int) -> None:
+        """Note what records wrote so many steps ago, each of which computed one token."""
+        if self._run is not None:
+            begin = records[tokens == self._run.first]
+            self._left[begin] = self._run.tokens - since
+
+
 class BatchWriter:
     """Writes the records of one batch, each of which leaves when it has ended."""
 
@@ -89,6 +112,9 @@ class BatchWriter:
         self._live: dict[int, tuple[Stream, ...]] = {}
         """The streams of each record in flight."""
         self._groups: list[_Group] = []
+        self._records = np.zeros(0, dtype=np.int64)
+        """Those of all groups."""
+        self._runs = _Runs(rules.run, rules.records)
         self._behind = steps_behind(streams.device)
         self._ledger = Ledger(rules.records)
         self._broken = set[int]()
@@ -101,7 +127,8 @@ class BatchWriter:
             self._join()
             readings.append(self._step())
             if len(readings) > self._behind:
-                self._settle(readings.popleft())
+                reading = readings.popleft()
+                self._settle(reading, len(readings))
         records = range(self._rules.records)
         return [Written(self._ledger.tokens(i), i in self._broken) for i in records]
 
@@ -116,8 +143,9 @@ class BatchWriter:
     def _arrange(self) -> None:
         """Group the records in flight; needed whenever a stream has joined or left."""
         by_streams: dict[int, list[int]] = {}
-        for record, own in self._live.items():
-            by_streams.setdefault(len(own), []).append(record)
+        # By row, so that rows follow one another wherever they can.
+        for record in sorted(self._live, key=lambda record: self._live[record][0].row):
+            by_streams.setdefault(len(self._live[record]), []).append(record)
         self._groups = []
         for records in by_streams.values():
             columns = zip(*(self._live[record] for record in records), strict=True)
@@ -125,14 +153,26 @@ class BatchWriter:
             here = np.array(records)
             at = torch.tensor(here, device=self._streams.device)
             self._groups.append(_Group(here, at, rows))
+        if self._groups:
+            self._records = np.concatenate([group.here for group in self._groups])
 
     def _step(self) -> _Reading:
         """Queue a step of all records in flight."""
-        states = self._streams.step()
+        run = self._runs.take(self._records)
+        states = self._streams.step() if run == 1 else self._step_run(run)
         parts = [self._move(group, states) for group in self._groups]
-        records = np.concatenate([group.here for group in self._groups])
-        tokens, changes = (torch.cat(part) for part in zip(*parts, strict=True))
-        return _Reading(records, tokens, changes)
+        tokens, changes = parts[0]
+        if len(parts) > 1:
+            tokens, changes = (torch.cat(part) for part in zip(*parts, strict=True))
+        return _Reading(self._records, tokens, changes)
+
+    def _step_run(self, tokens: int) -> Tensor:
+        """Queue a pass over the next tokens of runs; return the states at the last ones."""
+        (group,) = self._groups
+        more = self._rules.rest(group.at, tokens - 1)
+        states = self._streams.step_run(group.rows, more)
+        self._rules.pass_by(states[group.rows.there, :-1], group.at)
+        return states[:, -1]
 
     def _move(self, group: _Group, states: Tensor) -> tuple[Tensor, Tensor]:
         """Return what a group's records write (records,), and its changes (records,)."""
@@ -141,23 +181,30 @@ class BatchWriter:
         width = states.shape[-1]
         own = states[group.rows.there].view(-1, len(group.here), width)
         move = rules.move(own, group.at, going)
-        broken = going & move.broken
-        ends = going & move.ends & ~broken
-        changes = broken * Change.BROKEN + ends * Change.END
+        writes = going & ~move.broken
+        changes = torch.where(
+            move.broken, Change.BROKEN.value, move.ends * Change.END.value
+        )
         if move.pauses is not None:
-            changes += (going & move.pauses & ~broken & ~ends) * Change.PAUSE
-        rules.goes_on[group.at] = going & (changes == Change.NOTHING)
-        fed = going & ~broken & ~ends
+            pauses = move.pauses & (changes == Change.NOTHING)
+            changes = changes.where(~pauses, Change.PAUSE.value)
+        changes = changes * going
+        where: Tensor | None = None
         # Read at once, records that have ended leave before the next step.
-        where = fed.repeat(len(own)) if self._behind else None
-        embeddings = rules.embed(move.fed.clamp(min=0)).repeat(len(own), 1)
+        if self._behind:
+            rules.goes_on[group.at] = going & (changes == Change.NOTHING)
+            where = (writes & ~move.ends).repeat(len(own))
+        embeddings = rules.embed(move.fed.clamp(min=0))
+        if len(own) > 1:
+            embeddings = embeddings.repeat(len(own), 1)
         self._streams.feed(group.rows, embeddings, where)
-        return move.tokens.where(going & ~broken, NONE), changes
+        return move.tokens.where(writes, NONE), changes
 
-    def _settle(self, reading: _Reading) -> None:
-        """Note what a step wrote, and let records leave or go on with other guides."""
+    def _settle(self, reading: _Reading, since: int) -> None:
+        """Note what was written `since` steps ago, and let records leave or go on."""
         tokens, changes = reading.wait()
         self._ledger.add(reading.records, tokens)
+        self._runs.note(reading.records, tokens, since)
         if not changes.any():
             return
         ending = changes == Change.END

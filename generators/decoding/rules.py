@@ -46,8 +46,21 @@ class Move:
     """Which wait for the host; None where none ever does."""
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Tokens of which the first is chosen, and the others always follow."""
+
+    first: int
+    tokens: int
+    """How many, the first included."""
+
+
 class Rules(ABC):
     """How the records of one batch are written."""
+
+    run: Run | None = None
+    """What is computed in one pass where all records are within it; for records without
+    guides only, of which none ends before the last but one of its tokens."""
 
     def __init__(self, records: int, device: torch.device) -> None:
         self.device = device
@@ -67,6 +80,14 @@ class Rules(ABC):
     @abstractmethod
     def embed(self, ids: Tensor) -> Tensor:
         """Return the embeddings (records, width) of what is fed (records,)."""
+
+    def rest(self, at: Tensor, tokens: int) -> Tensor:
+        """Return embeddings (records, tokens, width) of what is fed next within a run."""
+        raise NotImplementedError
+
+    def pass_by(self, states: Tensor, at: Tensor) -> None:
+        """Take the states (records, tokens, width) within a run before its next move."""
+        raise NotImplementedError
 
     def resume(self, paused: Mapping[int, list[int]]) -> dict[int, tuple[Stream, ...]]:
         """Return the guides of paused records from now on; `paused` are their tokens."""
@@ -101,18 +122,18 @@ class TextRules(Rules):
         super().__init__(len(limits), device)
         self._choose = choose
         self._embed = embed
-        self._limits = self.count(limits)
+        self._room = self.count(limits)
+        """How many tokens each may still write: (records,)."""
         self._ends = torch.tensor(sorted(ends), dtype=torch.long, device=device)
-        self._written = self.count()
 
     def move(self, states: Tensor, at: Tensor, going: Tensor) -> Move:
         """Return what was chosen, and whether it ends a text."""
         tokens = self._choose(states, at)
-        written = self._written[at] + 1
-        self._written[at] = written
+        room = self._room[at] - 1
+        self._room[at] = room
         is_end = (tokens[:, None] == self._ends).any(dim=-1)
         broken = tokens == NONE
-        return Move(tokens, tokens, is_end | (written >= self._limits[at]), broken)
+        return Move(tokens, tokens, is_end | (room <= 0), broken)
 
     def embed(self, ids: Tensor) -> Tensor:
         """Return the embeddings of tokens."""

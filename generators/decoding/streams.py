@@ -175,7 +175,8 @@ class Rows:
     """Where some streams are, for the host and on the device, until one joins or leaves."""
 
     here: npt.NDArray[np.int64]
-    there: Tensor
+    there: Tensor | slice
+    """A slice, which takes no copy, of rows that follow one another."""
 
 
 class Streams:
@@ -218,6 +219,9 @@ class Streams:
     def rows(self, streams: Sequence[Stream]) -> Rows:
         """Return the rows of streams, in this order."""
         here = np.array([stream.row for stream in streams], dtype=np.int64)
+        first = int(here[0]) if len(here) else 0
+        if np.array_equal(here, np.arange(first, first + len(here))):
+            return Rows(here, slice(first, first + len(here)))
         return Rows(here, torch.tensor(here, device=self.device))
 
     @torch.inference_mode()
@@ -333,6 +337,36 @@ class Streams:
             hidden = self._forward_step(inputs, columns, self._same_length())
         return hidden[:, -1].to(self.device)
 
+    @torch.inference_mode()
+    def step_run(self, rows: Rows, more: Tensor) -> Tensor:
+        """As `step`, of several tokens in one pass: (rows, 1 + tokens, width).
+
+        `more` (rows, tokens, width) follow what was fed; `rows` are those of all streams.
+        """
+        there = rows.there
+        tokens = more.shape[1]
+        size = len(self._rows)
+        following = self._pending.new_zeros(size, *more.shape[1:])
+        following[there] = more.to(following)
+        steps = torch.arange(1 + tokens, device=self.device)
+        ids = _following(self._ids)[:, None] + steps[:-1, None]
+        # Rows that streams have left may be full.
+        stored_at = (self._lengths[:, None] + steps).clamp(max=self._context - 1)
+        inputs = StepInputs(
+            torch.cat([self._pending[:, None], following], dim=1),
+            torch.cat([self._ids[:, None], ids], dim=1),
+            stored_at,
+        )
+        columns = self._align(int(self._most.max()) + 1 + tokens)
+        columns = min(columns, self._context)
+        self._reserve(size, columns)
+        hidden = self._forward_step(inputs, columns, self._same_length())
+        self._pending[there] = following[there, -1]
+        self._ids[there] = ids[there, -1]
+        self._lengths[there] += tokens
+        self._most[rows.here] += tokens
+        return hidden.to(self.device)
+
     def _same_length(self) -> int | None:
         """Return the length of all streams, if the host knows that they have only one."""
         shortest = int(self._most.min())
@@ -379,12 +413,13 @@ class Streams:
         places = sorted(s.row for s in self._left if s.row < size)
         moving = [s for s in self._rows[size:] if s not in self._left]
         if moving:
-            of = self.rows(moving)
+            last = [stream.row for stream in moving]
+            of = torch.tensor(last, device=self.device)
             to = torch.tensor(places, device=self.device)
-            self._cache.spread(of.there, to, int(self._most[of.here].max()))
+            self._cache.spread(of, to, int(self._most[last].max()))
             for waiting in (self._pending, self._ids, self._lengths):
-                waiting[to] = waiting[of.there]
-            self._most[places] = self._most[of.here]
+                waiting[to] = waiting[of]
+            self._most[places] = self._most[last]
         for stream, row in zip(moving, places, strict=True):
             self._rows[row] = stream
             stream.row = row
@@ -424,7 +459,8 @@ def _up(columns: int) -> int:
 
 def _following(ids: Tensor) -> Tensor:
     """Return where text goes on after tokens at `ids` (rows, axes): past the largest."""
-    return (ids.amax(dim=-1, keepdim=True) + 1).repeat(1, ids.shape[-1])
+    axes = ids.shape[-1]
+    return ids + 1 if axes == 1 else (ids.amax(dim=-1, keepdim=True) + 1).repeat(1, axes)
 
 
 def _pad(prompts: Sequence[Tensor], parts: Sequence[PrefixPart]) -> Tensor:

@@ -1,8 +1,9 @@
 """The drafting stage of MiniGPT-5: a question in, text and the states of images out.
 
-Upstream runs one record at a time and feeds the eight vokens of an image in one pass. Fed
-one by one they have the same states, because no voken attends to a later one: records that
-write text and records inside an image share every step.
+Upstream runs one record at a time and feeds the eight vokens of an image in one pass, as
+is done here where all records are inside an image. Fed one by one they have the same
+states, because no voken attends to a later one: records that write text and records inside
+an image share every step.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from plait.generators.decoding.drafting import (
     pieces_of,
 )
 from plait.generators.decoding.payloads import pack
-from plait.generators.decoding.rules import Move, Rules
+from plait.generators.decoding.rules import Move, Rules, Run
 from plait.generators.decoding.sampling import (
     NO_NUMBERS,
     NONE,
@@ -253,6 +254,7 @@ class MiniGPT5Rules(Rules):
         self._settings = own = draft.settings
         self._numbers = Numbers([prompt.seed for prompt in prompts])
         self._vokens = torch.tensor(draft.vocabulary.vokens, device=device)
+        self.run = Run(draft.vocabulary.begin_image, VOKENS)
         # Upstream's leading id is penalised like what is generated.
         leading = [[own.leading_id]] * len(prompts)
         self._seen = seen_ids(leading, len(draft.table), device)
@@ -264,6 +266,8 @@ class MiniGPT5Rules(Rules):
         """How many vokens of the current image have been fed; 0 in text."""
         self._images = self.count()
         """Those that have begun."""
+        self._is_last = torch.zeros_like(self.goes_on)
+        """Whether the current image ends the answer."""
         marks = draft.vocabulary.stops
         self._marks = [torch.tensor(mark, device=device) for mark in marks]
         self._latest = self.count(NONE)[:, None].repeat(1, max(map(len, marks)))
@@ -279,7 +283,9 @@ class MiniGPT5Rules(Rules):
         (state,) = states
         place = self._place[at]
         drawing = going & (place > 0) & (place < VOKENS)
-        samples = going & ~drawing
+        # Its last voken has no state of the image, and need not be computed.
+        ends_with_image = going & (place >= VOKENS - 1) & self._is_last[at]
+        samples = going & ~drawing & ~ends_with_image
         sampled, sound = self._sample(state, at, samples)
         begins = samples & (sampled == self._vokens[0])
         self._collect(state, at, drawing, begins)
@@ -292,14 +298,14 @@ class MiniGPT5Rules(Rules):
         length = self._length[at] + samples + begins * (VOKENS - 1)
         self._length[at] = length
         self._place[at] = (place + 1).where(drawing, begins.long()).where(going, place)
-        is_whole = drawing & (place == VOKENS - 1)
         is_full = (written >= self._settings.max_new_tokens) | (
             length >= self._draft.context
         )
         ends = is_full | (latest[:, -1] == self._settings.end_id)
         for mark in self._marks:
             ends = ends | (latest[:, -len(mark) :] == mark).all(dim=-1)
-        ends = ends & ((samples & ~begins) | is_whole)
+        self._is_last[at] = ends
+        ends = ends_with_image | (samples & ~begins & ends)
         fed = self._vokens[place.clamp(max=VOKENS - 1)].where(drawing, sampled)
         return Move(sampled.where(samples, NONE), fed, ends, samples & ~sound)
 
@@ -328,6 +334,20 @@ class MiniGPT5Rules(Rules):
         logits[:, begin].masked_fill_(~may_begin, -torch.inf)
         draw = partial(self._numbers.draw, at, samples)
         return self._draft.sampler.choose(logits, draw), are_numbers(logits)
+
+    def rest(self, at: Tensor, tokens: int) -> Tensor:
+        """Return embeddings (records, tokens, width) of the next vokens of images."""
+        places = self._place[at][:, None] + torch.arange(tokens, device=self.device)
+        return self._draft.table[self._vokens[places]]
+
+    def pass_by(self, states: Tensor, at: Tensor) -> None:
+        """Keep the states (records, tokens, width) at vokens before an image's last one."""
+        place = self._place[at]
+        tokens = states.shape[1]
+        first = (self._images[at] - 1) * VOKENS + place
+        places = first[:, None] + torch.arange(tokens, device=self.device)
+        self.states[at[:, None], places] = states
+        self._place[at] = place + tokens
 
     def embed(self, ids: Tensor) -> Tensor:
         """Return embeddings (records, width) of ids."""

@@ -39,7 +39,8 @@ class StepCosts:
         with pytest.MonkeyPatch.context() as patch:
             for name in ("open", "close"):
                 patch.setattr(Streams, name, self._change(getattr(Streams, name)))
-            patch.setattr(Streams, "step", self._step(Streams.step))
+            for name in ("step", "step_run"):
+                patch.setattr(Streams, name, self._step(getattr(Streams, name)))
             yield
 
     def _change(self, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -50,13 +51,13 @@ class StepCosts:
         return changing
 
     def _step(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        def stepping(streams: Streams) -> Any:
+        def stepping(*arguments: Any) -> Any:
             now = self.now()
             if self._before is not None:
                 pairs = zip(self._before, now, strict=True)
                 self.steps.append(tuple(after - before for before, after in pairs))
             self._before = now
-            return method(streams)
+            return method(*arguments)
 
         return stepping
 

@@ -102,6 +102,21 @@ class Checked:
         assert len(states) >= len(self.fed) == len(self.streams)
         for stream in self.fed:
             self.compare(states[stream.row], stream)
+        self.feed()
+
+    def step_run(self, tokens: int) -> None:
+        """As `step`, of so many tokens in one pass."""
+        rows = self.streams.rows([*self.fed])
+        more = torch.stack(some(self.random, *[tokens - 1] * len(self.fed)))
+        states = self.streams.step_run(rows, more)[rows.there]
+        for stream, own, following in zip(self.fed, states, more, strict=True):
+            self.fed[stream] = torch.cat([self.fed[stream], following])
+            for left in range(tokens):
+                self.compare(own[tokens - 1 - left], stream, left)
+        self.feed()
+
+    def feed(self) -> None:
+        """Feed every stream a token."""
         (following,) = some(self.random, len(self.fed))
         self.streams.feed(self.streams.rows([*self.fed]), following)
         for stream, token in zip(self.fed, following, strict=True):
@@ -309,6 +324,8 @@ def test_tokens_of_images_stand_in_rows_and_columns(worth, monkeypatch):
         checked.step()
         if step in (1, 3):
             checked.close(list(checked.fed)[step - 1])
+    checked.step_run(3)
+    checked.step()
 
 
 def test_what_is_shared_is_read_once():
@@ -329,11 +346,26 @@ def test_what_is_shared_is_read_once():
     assert passes == [(6, 45)], "5 x 40 are not worth a pass of their own"
 
 
+@pytest.mark.parametrize("lengths", [(7, 3, 5, 63), (4, 4, 4, 4)])
 @KINDS
-def test_a_stream_that_is_not_fed_stays_where_it_is(kind, steps):
+def test_tokens_of_one_pass_have_the_states_of_one_by_one(kind, lengths, steps):
+    """Beside a row that a stream has left, at the end of the context."""
+    checked = Checked(kind, seed=6, device=steps)
+    opened = checked.open(some(checked.random, *lengths))
+    checked.close(opened[-1])
+    checked.step()
+    checked.step_run(4)
+    checked.step()
+    checked.step_run(2)
+    checked.step()
+
+
+@pytest.mark.parametrize("lengths", [(7, 3, 5), (4, 4, 4)])
+@KINDS
+def test_a_stream_that_is_not_fed_stays_where_it_is(kind, lengths, steps):
     """Its states are the same again, and those of the others go on."""
     checked = Checked(kind, seed=4, device=steps)
-    one, two, three = checked.open(some(checked.random, 7, 3, 5))
+    one, two, three = checked.open(some(checked.random, *lengths))
     checked.step()
     for going in ([True, False, True], [False, False, True], [True, True, False]):
         rows = checked.streams.rows([one, two, three])

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from natives import asked, tiny, turn
 from picture_helpers import smooth
 
+from plait.generators.decoding import batch_writer
 from plait.generators.decoding.drafting import NativePrompt, Stop
 from plait.generators.document import Image, Request
 from plait.generators.loading.files import Files
@@ -209,6 +210,41 @@ def test_an_image_begun_by_the_last_token_has_its_states():
     assert [len(states) for states in cut.images] == [8]
     for a, b in zip(cut.images[0], whole.images[0], strict=True):
         torch.testing.assert_close(a, b, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("count", "behind", "passes"),
+    [
+        (1, 0, [1, 8, 1, 1]),
+        (1, 1, [1, 1, 7, 1, 1, 1]),
+        (6, 0, [1, 8, 1, 1]),
+        (6, 1, [1, 1, 7, 1, 1, 1]),
+    ],
+)
+def test_an_image_is_read_in_one_pass(count, behind, passes, monkeypatch):
+    """As soon as the host knows of it; ids and states are those of one pass for each."""
+    monkeypatch.setattr(batch_writer, "steps_behind", lambda device: behind)
+    settings = {"force_image": True, "max_images": 1, "max_new_tokens": 4}
+    decoder = tiny("minigpt5", **settings).decoder
+    tokens: list[int] = []
+    usual = decoder.forward
+
+    def noted(*, inputs_embeds, past_key_values, **options):
+        is_prefill = past_key_values.columns_in_use == 0
+        tokens.append(0 if is_prefill else inputs_embeds.shape[1])
+        return usual(
+            inputs_embeds=inputs_embeds, past_key_values=past_key_values, **options
+        )
+
+    monkeypatch.setattr(decoder, "forward", noted)
+    together = tracks(count, **settings)
+    assert [number for number in tokens if number] == passes
+    monkeypatch.setattr(batch_writer._Runs, "take", lambda runs, records: 1)
+    for one, other in zip(together, tracks(count, **settings), strict=True):
+        assert (one.ids, one.stop) == (other.ids, other.stop)
+        for states, others in zip(one.images, other.images, strict=True):
+            pairs = (torch.stack(states), torch.stack(others))
+            torch.testing.assert_close(*pairs, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("context", [47, 48, 59])
