@@ -240,7 +240,8 @@ def read_ratings(
     and `vote`; and where they apply the column named by `rater` (else all rows are
     `unnamed`'s), `repeat`, `baseline`, `category` and `kind`. Other columns are
     ignored. Names of columns may be in any case; `query` stands for `id`, and `rater` for
-    `annotator`. `known` units separate the id from the system where a file gives both as one.
+    `annotator`. `known` units separate the id from the system where a file gives both as
+    one.
     With `criterion`, only rows that have it in their column `criterion`, where there is
     one. UsageError names the row, the value and the rule it breaks.
     """

@@ -127,8 +127,8 @@ MUTANTS = (
     Mutant(
         "the answer stands as if the question's picture were a line of text",
         "generators/decoding/streams.py",
-        "self._ids = _following(ids[:, -1])",
-        "self._ids = (stored_at[:, -1:] + 1).repeat(1, self._axes)",
+        "following = _following(ids)",
+        "following = (self._lengths[there] + 1)[:, None].repeat(1, self._axes)",
         WRITING,
     ),
     Mutant(
