@@ -103,7 +103,9 @@ def words_of(summary: Mapping[str, Any]) -> list[str]:
             texts.append(f"{duration(parts[part])} ({share:.0%}) {part}")
     time = f"Time: {duration(whole)}, of which {', '.join(texts)}."
     if held <= 0:
-        return [time, "All work was done by endpoints."]
+        # Hours are rounded, so that those of a short run are none, whoever computed.
+        remote = all(use["remote"] for use in summary["stages"].values())
+        return [time, "All work was done by endpoints."] if remote else [time]
     idle = summary["idle_hours"]
     loading = summary["load_hours"]
     return [

@@ -202,12 +202,12 @@ def find_format(place: AnswerPlace, reading: DataReading = AS_NAMED) -> FoundAns
         except AmbiguousColumns:
             raise
         except TaskError as error:
-            by_columns = f" By columns: {error}"
+            by_columns = f"\nBy columns: {error}"
     read = "; ".join(_describe(file, own) for file, own in rows.items())
     valid = "".join(f"\n  {name}: {FORMATS[name]}" for name in asked)
     raise UsageError(
         f"{place.path} is not in {'this' if place.format else 'any known'} format "
-        f"({read or 'it holds no such file'}).{by_columns} Valid:{valid}"
+        f"({read or 'it holds no such file'}).{by_columns}\nValid:{valid}"
     )
 
 

@@ -45,6 +45,14 @@ def test_the_words_where_nothing_was_held_or_done(tmp_path: Path, work, told) ->
     assert words_of(summarise(record(tmp_path, work)))[-1] == told
 
 
+def test_a_short_run_is_not_said_to_be_the_work_of_endpoints(tmp_path: Path) -> None:
+    work = Work("a", each(0.05, 1, begin=0.02), ready=0.02, end=0.1)
+    summary = summarise(record(tmp_path, work, end=0.1))
+    assert summary["held_hours"] == 0
+    (time,) = words_of(summary)
+    assert "limited by a" in time
+
+
 def test_durations_are_rounded_before_their_unit_is_chosen() -> None:
     told = {0.04: "0.0 s", 9.96: "10 s", 59.7: "1 min 00 s", 11_400: "3 h 10 min"}
     assert {seconds: duration(seconds) for seconds in told} == told
