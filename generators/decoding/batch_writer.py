@@ -53,6 +53,8 @@ class _Group:
     """The same records, on the device."""
     rows: Rows
     """Of their streams, all own ones first."""
+    everyone: Tensor
+    """True for each of them."""
 
 
 class _Reading:
@@ -152,7 +154,8 @@ class BatchWriter:
             rows = self._streams.rows([stream for own in columns for stream in own])
             here = np.array(records)
             at = torch.tensor(here, device=self._streams.device)
-            self._groups.append(_Group(here, at, rows))
+            everyone = torch.ones_like(at, dtype=torch.bool)
+            self._groups.append(_Group(here, at, rows, everyone))
         if self._groups:
             self._records = np.concatenate([group.here for group in self._groups])
 
@@ -177,32 +180,34 @@ class BatchWriter:
     def _move(self, group: _Group, states: Tensor) -> tuple[Tensor, Tensor]:
         """Return what a group's records write (records,), and its changes (records,)."""
         rules = self._rules
-        going = rules.goes_on[group.at]
+        # Read at once, records that have ended leave before the next step.
+        going = rules.goes_on[group.at] if self._behind else group.everyone
         width = states.shape[-1]
         own = states[group.rows.there].view(-1, len(group.here), width)
         move = rules.move(own, group.at, going)
-        writes = going & ~move.broken
+        tokens = move.tokens
         changes = torch.where(
             move.broken, Change.BROKEN.value, move.ends * Change.END.value
         )
         if move.pauses is not None:
             pauses = move.pauses & (changes == Change.NOTHING)
             changes = changes.where(~pauses, Change.PAUSE.value)
-        changes = changes * going
-        where: Tensor | None = None
-        # Read at once, records that have ended leave before the next step.
+        fed: Tensor | None = None
         if self._behind:
+            tokens = tokens.where(going, NONE)
+            changes = changes * going
             rules.goes_on[group.at] = going & (changes == Change.NOTHING)
-            where = (writes & ~move.ends).repeat(len(own))
+            fed = (going & ~move.broken & ~move.ends).repeat(len(own))
         embeddings = rules.embed(move.fed.clamp(min=0))
         if len(own) > 1:
             embeddings = embeddings.repeat(len(own), 1)
-        self._streams.feed(group.rows, embeddings, where)
-        return move.tokens.where(writes, NONE), changes
+        self._streams.feed(group.rows, embeddings, fed)
+        return tokens, changes
 
     def _settle(self, reading: _Reading, since: int) -> None:
         """Note what was written `since` steps ago, and let records leave or go on."""
         tokens, changes = reading.wait()
+        tokens = np.where(changes == Change.BROKEN, NONE, tokens)
         self._ledger.add(reading.records, tokens)
         self._runs.note(reading.records, tokens, since)
         if not changes.any():
