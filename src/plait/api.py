@@ -297,7 +297,7 @@ def plan(**arguments: Any) -> RunPlan:
     Examples:
         >>> plan = plait.plan(data="sample", systems=["anole"], weights="tiny", limit=4)
         >>> plan.ready(), plan.extent
-        (True, '4 documents: 4 queries (4 of 40 queries), 1 system, 1 repeat')
+        (True, '4 answers: 4 queries (4 of 40 queries), 1 system, 1 repeat')
         >>> [tally.spec.name for tally in plan.counts]
         ['anole-draft', 'anole-render', 'clip']
     """
