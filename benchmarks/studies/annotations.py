@@ -171,6 +171,11 @@ def of_criterion(board: Board, criterion: str) -> RatedDocuments:
     A document of which a scorer says nothing is missing for the reason that its score is.
     """
     names = board.column["criterion"].names
+    if not names:
+        raise UsageError(
+            f"no scorer of the run judges by criteria, so that none says anything of "
+            f"{criterion!r} alone; leave --criterion out"
+        )
     if criterion not in names:
         raise unknown("criterion", criterion, names)
     whole = of_board(board)
@@ -240,7 +245,8 @@ def read_ratings(
     and `vote`; and where they apply the column named by `rater` (else all rows are
     `unnamed`'s), `repeat`, `baseline`, `category` and `kind`. Other columns are
     ignored. Names of columns may be in any case; `query` stands for `id`, and `rater` for
-    `annotator`. `known` units separate the id from the system where a file gives both as one.
+    `annotator`. `known` units separate the id from the system where a file gives both as
+    one.
     With `criterion`, only rows that have it in their column `criterion`, where there is
     one. UsageError names the row, the value and the rule it breaks.
     """
