@@ -171,6 +171,11 @@ def of_criterion(board: Board, criterion: str) -> RatedDocuments:
     A document of which a scorer says nothing is missing for the reason that its score is.
     """
     names = board.column["criterion"].names
+    if not names:
+        raise UsageError(
+            f"no scorer of the run judges by criteria, so that none says anything of "
+            f"{criterion!r} alone; leave --criterion out"
+        )
     if criterion not in names:
         raise unknown("criterion", criterion, names)
     whole = of_board(board)

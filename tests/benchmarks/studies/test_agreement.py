@@ -26,6 +26,7 @@ from plait.benchmarks.studies.annotations import (
     RatedDocuments,
     Unit,
     of_board,
+    of_criterion,
     read_ratings,
     read_scores,
 )
@@ -602,6 +603,12 @@ def test_wrong_use_is_explained(
     assert done.returncode == 2, done.stdout
     for part in said:
         assert part in done.stderr
+
+
+def test_a_run_whose_scorers_have_no_criteria_has_none_to_compare():
+    made = board([evaluation("a", query(0), 3)])
+    with pytest.raises(UsageError, match="no scorer of the run judges by criteria"):
+        of_criterion(made, "Layout")
 
 
 def test_known_truth_in_the_place_of_people(root: Path) -> None:
