@@ -27,7 +27,10 @@ def unkeyed(default: Any, **constraints: Any) -> Any:
 class StageSettings(BaseModel):
     """Settings of every stage. Subclasses add fields, which enter the key."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+    # A command uses a few of the classes: what checks their values is made when it does.
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, protected_namespaces=(), defer_build=True
+    )
 
     kind: ClassVar[Kind]
     stage: ClassVar[str]

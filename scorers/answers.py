@@ -24,7 +24,6 @@ from plait.scorers.base import NO_TRUTH, DocumentSettings, NoScore, Preset, Pres
 from plait.scorers.judging.isg import LAST, NEVER_JUDGED, structure
 from plait.scorers.judging.replies import Unreadable
 from plait.scorers.judging.sources import Mode
-from plait.scorers.letters import corrects, find_letter
 from plait.scorers.parts import PartScale, PartTable
 
 KNOWN = "known_answer"
@@ -102,6 +101,8 @@ class AnswerReader:
         if self._official:
             return _OFFICIAL[form](text)
         if form == LETTER:
+            from plait.scorers.letters import find_letter
+
             return find_letter(text, known["of"])
         return choice(text) if form == CHOICE else moves(text)
 
@@ -224,6 +225,8 @@ def _read_tagged(text: str, tag: str, opening: str, read: Callable[[Any], Any]) 
 
     JSON begins with `opening`.
     """
+    from plait.scorers.letters import corrects
+
     tags = re.compile(rf"<{tag}>(.*?)(?:</{tag}>|\Z)", re.DOTALL | re.IGNORECASE)
     places = list(tags.finditer(text)) or filter(None, [_ONLY_JSON.fullmatch(text)])
     agreed = None

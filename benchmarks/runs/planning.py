@@ -121,6 +121,17 @@ class RunPlan:
     """The shard of it that this is the plan of, if not of all."""
     store: Store | None = field(default=None, repr=False)
     """The records that were counted."""
+    settled: CurrentResults | None = field(default=None, repr=False)
+    """The results of a run that lacks nothing, in whose place no record was read."""
+
+    def current_results(self) -> CurrentResults | None:
+        """Return the run's results as `Experiment.current_results` does.
+
+        Those that the plan was made of are not compared with the data again.
+        """
+        if self.settled is not None and self.settled.are_unchanged():
+            return self.settled
+        return self.experiment.current_results()
 
     @property
     def counted(self) -> Counted | None:
@@ -177,6 +188,8 @@ class RunPlan:
         weights = experiment.missing_weights if left else ()
         return replace(
             plan,
+            # A trimmed run is another, with other queries.
+            settled=settled if made is experiment else None,
             missing=[
                 *package_problems(left, engine_options(config)),
                 *key_problems(left),

@@ -33,7 +33,6 @@ from plait.scorers.judging.replies import Unreadable, no_object
 from plait.scorers.judging.rewards import Wording
 from plait.scorers.judging.rubrics import RELEASED, WORDING
 from plait.scorers.judging.sources import IMUG_PROMPTS, Mode
-from plait.scorers.letters import find_letter
 from plait.scorers.parts import PartScale, PartTable
 from plait.scorers.turns import asked_turns
 
@@ -444,6 +443,8 @@ _LIST = re.compile(r"(?:[\s,.;:/&+()\[\]*-]|\band\b)*", re.IGNORECASE)
 
 def letters_in(response: str) -> set[str] | Unreadable:
     """Return the letters that a response chooses: a list of letters, or one in words."""
+    from plait.scorers.letters import find_letter
+
     text = separate(response).text.strip()
     if not text:
         return Unreadable("the answer holds no text")

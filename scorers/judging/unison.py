@@ -49,7 +49,6 @@ from plait.scorers.judging.replies import Unreadable, no_object
 from plait.scorers.judging.rewards import Wording
 from plait.scorers.judging.rubrics import RELEASED, WORDING
 from plait.scorers.judging.summaries import UNISON_MEASURES
-from plait.scorers.letters import find_letter
 from plait.scorers.parts import PartScale, PartTable
 
 PREFIX = "unison:"
@@ -415,6 +414,8 @@ class UnisonJudge(QuestionsJudge[Reading]):
     def _letter(self, text: str, item: Item) -> str:
         if self.official:
             return official_option(text, item.options)
+        from plait.scorers.letters import find_letter
+
         letter = find_letter(text, len(item.options))
         return _UNKNOWN if isinstance(letter, Unreadable) else letter
 

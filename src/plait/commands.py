@@ -409,7 +409,7 @@ def _make_results(
             writer,
             notes=experiment.notes,
             counted=plan.counted,
-            current=experiment.current_results,
+            current=plan.current_results,
         )
     writer.finish(root / FOLDER)
     return result

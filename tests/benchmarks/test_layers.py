@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from functools import cache
 from graphlib import TopologicalSorter
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from cli_helpers import invoke
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from paths import CHECKOUT, SOURCE
@@ -319,19 +320,34 @@ def test_tables_and_page_import_no_model_code() -> None:
 
 @pytest.mark.slow
 def test_planning_imports_no_model_code(tmp_path: Path) -> None:
-    words = ["plait", "plan", "--data", "sample", "--weights", "tiny", "--on", "8xH100"]
+    words = ["--data", "sample", "--weights", "tiny", "--on", "8xH100"]
     words += ["--system", "qwen2-vl-72b+sdxl-turbo", "--out", str(tmp_path / "x")]
+    assert "Forecast for 8 x H100" in _plan_without(HEAVY, words)
+
+
+@pytest.mark.slow
+def test_planning_a_complete_run_imports_nothing_that_makes_tables(tmp_path: Path) -> None:
+    words = ["--data", "sample", "--system", "gt", "--scorer", "bleu"]
+    words += ["--executor", "local", "--out", str(tmp_path / "x")]
+    assert invoke("run", *words).exit_code == 0
+    tables = {"pyarrow.acero", "pyarrow.dataset", "scipy", "matplotlib"}
+    judging = {"plait.scorers.letters"}
+    assert "nothing to compute" in _plan_without(HEAVY | tables | judging, words)
+
+
+def _plan_without(modules: set[str], words: Sequence[str]) -> str:
+    """Return what `plait plan` prints in a process, which must import none of `modules`."""
     code = (
         "import sys, plait.cli, plait.api\n"
-        f"sys.argv = {words!r}\n"
+        f"sys.argv = {['plait', 'plan', *words]!r}\n"
         "try:\n    plait.cli.app()\nexcept SystemExit as end:\n    assert not end.code\n"
-        f"loaded = {HEAVY!r} & set(sys.modules)\n"
+        f"loaded = {modules!r} & set(sys.modules)\n"
         "assert not loaded, loaded\n"
     )
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "Forecast for 8 x H100" in done.stdout
+    return done.stdout
 
 
 REFUSING = {"import_extra", "require_extra"}

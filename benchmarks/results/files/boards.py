@@ -411,6 +411,8 @@ def _criterion_scales(results: ResultTables) -> dict[tuple[str, str], str]:
     names = ("scorer", "name", "scale", "kind")
     rows = results.table("parts", names)
     rows = rows.filter(pc.equal(rows.column("kind"), "criterion"))
+    if not len(rows):
+        return {}  # grouping imports pyarrow's data sets, which takes longer than a board
     # Grouped without any aggregate, the rows are each combination once.
     found = rows.group_by([*names], use_threads=False).aggregate([])
     scales = {}

@@ -45,8 +45,8 @@ class CurrentResults:
     """The results of a run that are made of all of its records as they are now."""
 
     tables: ResultTables
-    usage: Mapping[str, Mapping[str, float]]
-    """What all records used, by the stages' names, as `usage_of` sums it."""
+    content: Mapping[str, Any]
+    """What `run.json` says of them."""
 
     @classmethod
     def of(
@@ -74,7 +74,26 @@ class CurrentResults:
                 return None
         except (ResultsError, OSError):
             return None
-        return cls(tables, content[USAGE])
+        return cls(tables, content)
+
+    def are_unchanged(self) -> bool:
+        """Return whether nothing in the run's folder has changed since they were checked.
+
+        Of the same plan and the same data, only the run itself can have changed.
+        """
+        tables = self.tables
+        try:
+            if former_content(tables.folder) != self.content or _are_other_parts(tables):
+                return False
+            return not (series_of(tables.root) - _series_in(tables) or tables.damage())
+        except (ResultsError, OSError):
+            return False
+
+    @property
+    def usage(self) -> Mapping[str, Mapping[str, float]]:
+        """What all records used, by the stages' names, as `usage_of` sums it."""
+        usage: Mapping[str, Mapping[str, float]] = self.content[USAGE]
+        return usage
 
     @property
     def totals(self) -> dict[str, int]:

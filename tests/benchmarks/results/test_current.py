@@ -19,6 +19,7 @@ from plait.benchmarks.results.files.reading import RunResults
 from plait.benchmarks.results.files.schema import ABOUT, FOLDER
 from plait.benchmarks.results.files.writing import USAGE, content_digest
 from plait.benchmarks.runs.experiment import Experiment, reopen
+from plait.benchmarks.runs.planning import RunPlan
 from plait.cluster.counts import count
 from plait.cluster.store import Store
 
@@ -111,9 +112,12 @@ def _edit(root: Path, name: str, value: object) -> None:
     ],
 )
 def test_no_others_are_current(change: Callable[[Path], object], run: Path) -> None:
-    assert current(run) is not None
+    plan = RunPlan.of(reopen(run))
+    assert plan.settled is not None
+    assert plan.current_results() is plan.settled  # not compared with the data again
     change(run)
-    assert current(run) is None
+    assert not plan.settled.are_unchanged()
+    assert plan.current_results() is None
 
 
 def _with(experiment: Experiment, **rows: str) -> Experiment:
