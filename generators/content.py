@@ -11,6 +11,7 @@ from plait.generators.document import (
     Content,
     Image,
     ImageRequest,
+    Query,
     Request,
     Text,
     Turn,
@@ -34,6 +35,30 @@ def join_texts(segments: Iterable[Text | Image]) -> Content:
         elif isinstance(segment, Image) or segment.text:
             parts.append(segment)
     return tuple(parts)
+
+
+def space_out(content: Content) -> Content:
+    """`content` with every segment on a line of its own."""
+    lines: list[Text | Image] = []
+    for i, segment in enumerate(content):
+        if i > 0:
+            lines.append(Text("\n"))
+        lines.append(segment)
+    return join_texts(lines)
+
+
+def last_question(query: Query) -> int:
+    """Return the place of the last user turn."""
+    return max(i for i, turn in enumerate(query.turns) if turn.role == "user")
+
+
+def history(query: Query) -> Content:
+    """Return all turns before the last user turn, each under its speaker's name."""
+    segments: list[Text | Image] = []
+    for turn in query.turns[: last_question(query)]:
+        who = {"user": "User", "assistant": "Assistant", "system": "System"}[turn.role]
+        segments += (Text(f"{who}:\n"), *space_out(turn.content), Text("\n\n"))
+    return join_texts(segments)
 
 
 def text_with_marks(content: Content) -> str:

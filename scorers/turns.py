@@ -28,12 +28,11 @@ from plait.generators.base import (
     Unscored,
     Walk,
 )
-from plait.generators.content import join_texts
+from plait.generators.content import history, join_texts
 from plait.generators.document import Content, Document, Query, Score, Text, Turn
 from plait.generators.errors import UsageError
 from plait.generators.walks import together
 from plait.scorers.base import NoScore, Scorer, with_stage
-from plait.scorers.pairwise.prompts import history
 from plait.scorers.parts import PartScale, PartTable
 
 TURNS = "turns"

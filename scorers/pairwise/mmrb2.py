@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from plait.generators.content import space_out
 from plait.generators.document import Document, Query, Text, Turn
 from plait.generators.extras import import_extra
 from plait.generators.released import file_in, read_published
@@ -24,7 +25,7 @@ from plait.scorers.pairwise.games import (
     in_both_orders,
     preferences,
 )
-from plait.scorers.pairwise.prompts import OWN, space_out
+from plait.scorers.pairwise.prompts import OWN
 from plait.scorers.pairwise.protocol import Pairwise
 from plait.scorers.pairwise.readers import better, official_better
 from plait.scorers.statistics.estimate import Estimate

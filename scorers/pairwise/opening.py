@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from plait.generators.base import Result
 from plait.generators.buckets import AnyPath
+from plait.generators.content import space_out
 from plait.generators.document import Document, Query, Text, Turn
 from plait.generators.keys import digest
 from plait.generators.released import file_in, read_published
@@ -32,7 +33,7 @@ from plait.scorers.pairwise.games import (
     preferences,
     rank,
 )
-from plait.scorers.pairwise.prompts import OWN, space_out
+from plait.scorers.pairwise.prompts import OWN
 from plait.scorers.pairwise.protocol import Pairwise
 from plait.scorers.pairwise.readers import lean, official_lean
 from plait.scorers.statistics.estimate import Estimate

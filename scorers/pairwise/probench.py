@@ -25,7 +25,7 @@ from pydantic import Field
 
 from plait.generators.base import Result, Unscored
 from plait.generators.buckets import AnyPath
-from plait.generators.content import fill, join_texts
+from plait.generators.content import fill, history, join_texts, space_out
 from plait.generators.document import Content, Document, Image, Query, Text, Turn
 from plait.generators.errors import UsageError
 from plait.generators.released import file_in, read_published
@@ -57,8 +57,6 @@ from plait.scorers.pairwise.games import (
 from plait.scorers.pairwise.prompts import (
     OWN,
     as_content,
-    history,
-    space_out,
     texts,
     user_turns,
     whole,

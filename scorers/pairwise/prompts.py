@@ -10,22 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from plait.generators.content import join_texts
-from plait.generators.document import Content, Document, Image, Query, Text, Turn
+from plait.generators.content import join_texts, last_question, space_out
+from plait.generators.document import Content, Document, Query, Text, Turn
 from plait.scorers.judging.rubrics import read_wording
 
 OWN = read_wording(Path(__file__).with_name("prompts.toml"))
 """Our wording: the tables of `prompts.toml`, with their parts put together."""
-
-
-def space_out(content: Content) -> Content:
-    """`content` with every segment on a line of its own."""
-    lines: list[Text | Image] = []
-    for i, segment in enumerate(content):
-        if i > 0:
-            lines.append(Text("\n"))
-        lines.append(segment)
-    return join_texts(lines)
 
 
 def as_content(text: str) -> Content:
@@ -53,20 +43,6 @@ def user_turns(query: Query) -> tuple[Turn, ...]:
     return tuple(turn for turn in query.turns if turn.role == "user")
 
 
-def _last_question(query: Query) -> int:
-    """Return the place of the last user turn."""
-    return max(i for i, turn in enumerate(query.turns) if turn.role == "user")
-
-
-def history(query: Query) -> Content:
-    """Return all turns before the last user turn, each under its speaker's name."""
-    segments: list[Text | Image] = []
-    for turn in query.turns[: _last_question(query)]:
-        who = {"user": "User", "assistant": "Assistant", "system": "System"}[turn.role]
-        segments += (Text(f"{who}:\n"), *space_out(turn.content), Text("\n\n"))
-    return join_texts(segments)
-
-
 DESCRIPTION = "image_description"
 """Metadata of a query: what its images show."""
 _BEFORE = (
@@ -85,7 +61,7 @@ def text_only(query: Query) -> Query:
         return query
     if not (description := query.metadata.get(DESCRIPTION)):
         raise ValueError(f"query {query.id!r} has images and no {DESCRIPTION!r}")
-    last = _last_question(query)
+    last = last_question(query)
     turns = []
     for i, turn in enumerate(query.turns):
         texts_alone = [part for part in turn.content if isinstance(part, Text)]

@@ -22,7 +22,7 @@ from plait.generators.base import (
     Unscored,
     Walk,
 )
-from plait.generators.content import follow_up
+from plait.generators.content import follow_up, space_out
 from plait.generators.document import Content, Document, Draft, Query, Request, Turn
 from plait.generators.keys import derived_seed
 from plait.generators.thoughts import UNFINISHED
@@ -44,7 +44,7 @@ from plait.scorers.pairwise.games import (
     by_pair,
     pair_rows,
 )
-from plait.scorers.pairwise.prompts import OWN, images_of, space_out, texts
+from plait.scorers.pairwise.prompts import OWN, images_of, texts
 from plait.scorers.statistics.estimate import Estimate
 
 _POSITION: dict[Aspect, int] = {"preference": 0, "factuality": 1}

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from plait.generators.content import join_texts
+from plait.generators.content import join_texts, space_out
 from plait.generators.document import Document, Image, Query, Text, Turn
 from plait.generators.released import read_published
 from plait.scorers.judging.sources import Mode
 from plait.scorers.pairwise.games import Aspect, Game, ParsedReply
 from plait.scorers.pairwise.mmrb2 import share_of_judgements, share_of_questions
-from plait.scorers.pairwise.prompts import OWN, space_out
+from plait.scorers.pairwise.prompts import OWN
 from plait.scorers.pairwise.protocol import Pairwise
 from plait.scorers.pairwise.readers import better_image, official_better_image
 from plait.scorers.statistics.estimate import Estimate
