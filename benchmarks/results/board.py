@@ -266,6 +266,11 @@ class Board:
         return [scorer.name for scorer in self.scorers]
 
     @cached_property
+    def scorers_of_answers(self) -> Mapping[str, Scorer]:
+        """By name, the scorers that score single answers, not sets of images."""
+        return {scorer.name: scorer for scorer in self.scorers if not scorer.of_sets}
+
+    @cached_property
     def column(self) -> Mapping[str, Names]:
         """The columns of names."""
         columns = {}

@@ -101,15 +101,9 @@ class SystemComparison(Mapping[str, PairedMeans]):
         for name in (first, second):
             if name not in place:
                 raise unknown("system", name, place)
-        single = {}
-        of_sets = set()
-        for scorer in board.scorers:
-            if scorer.of_sets:
-                of_sets.add(scorer.name)
-            else:
-                single[scorer.name] = scorer
+        single = board.scorers_of_answers
         for name in scorers or ():
-            if name in of_sets:
+            if name in board.scorer_names and name not in single:
                 raise UsageError(
                     f"{name} has no score of a single query, but one figure of all images"
                 )

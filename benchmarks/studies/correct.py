@@ -157,13 +157,7 @@ def correct(
 
 def _scorer_of(board: Board, name: str | None) -> Scorer:
     """Return the scorer of that name, or the only one; UsageError where there is none."""
-    single = {}
-    of_sets = set()
-    for scorer in board.scorers:
-        if scorer.of_sets:
-            of_sets.add(scorer.name)
-        else:
-            single[scorer.name] = scorer
+    single = board.scorers_of_answers
     if name is None:
         if len(single) == 1:
             return next(iter(single.values()))
@@ -171,7 +165,7 @@ def _scorer_of(board: Board, name: str | None) -> Scorer:
         raise UsageError(f"name the scorer to correct with --scorer; the run has: {names}")
     if name in single:
         return single[name]
-    if name in of_sets:
+    if name in board.scorer_names:
         raise UsageError(f"{name} has one figure of all images, and no score of an answer")
     raise unknown("scorer of the run", name, single)
 
