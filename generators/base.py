@@ -24,6 +24,7 @@ from plait.generators.document import (
     ImageRequest,
     LogprobsRequest,
     Request,
+    Text,
     TransformRequest,
     content_of_turns,
 )
@@ -465,7 +466,7 @@ class Job:
             return 0
         size = 0
         for segment in content_of_turns(self.input.turns):
-            size += len(getattr(segment, "text", "")) or _IMAGE_SIZE
+            size += len(segment.text) if isinstance(segment, Text) else _IMAGE_SIZE
         return size
 
 

@@ -30,7 +30,7 @@ from plait.scorers.base import (
 )
 from plait.scorers.own_parts import parts_of_class, scale_of_parts
 from plait.scorers.parts import KINDS, PartScale, PartTable
-from plait.scorers.turns import TurnsScorer, judged_name
+from plait.scorers.turns import TurnsScorer, name_of_turn_scorer
 from plait.scorers.vqa import is_vqa
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 def takes(name: str, setting: str) -> bool:
     """Return whether `setting`, which is `mode` or `rubric`, is one of a scorer's."""
-    name = judged_name(name)
+    name = name_of_turn_scorer(name)
     match = find(name, Named.SCORER)
     if match is None or not match.entry.target:
         return False
@@ -63,7 +63,7 @@ def former_faults(name: str, settings: Mapping[str, Any]) -> Mapping[int, str]:
     """
     from plait.scorers.judging.resolve import chat_model
 
-    name = judged_name(name)
+    name = name_of_turn_scorer(name)
     usual: StageSettings
     judges = by_name(Named.JUDGE)
     if (entry := by_name(Named.SCORER).get(name)) is not None:
@@ -89,7 +89,7 @@ def resolve_scorer(
     `chat` gives the stage of a chat model by name, for `judge:NAME` and its kin;
     `answers` the one that reads an LVLM's probabilities of answers, for `vqascore:LVLM`.
     """
-    if (judged := judged_name(name)) != name:
+    if (judged := name_of_turn_scorer(name)) != name:
         settings = (weights, overrides, gpu_gib, chat, answers)
         return TurnsScorer.around(name, resolve_scorer(judged, *settings))
     if is_custom(name) or is_given(name):

@@ -61,13 +61,13 @@ def turns_text(turns: Iterable[AskedTurn]) -> str:
     return json.dumps([asdict(turn) for turn in turns], ensure_ascii=False)
 
 
-def asked_turns(query: Query) -> tuple[AskedTurn, ...]:
+def session_turns(query: Query) -> tuple[AskedTurn, ...]:
     """Return what the data say of each turn; nothing of a query that is no session."""
     rows = json.loads(query.metadata.get(TURNS, "[]"))
     return tuple(AskedTurn(**row) for row in rows)
 
 
-def judged_name(name: str) -> str:
+def name_of_turn_scorer(name: str) -> str:
     """Return the scorer that `turns:SCORER` and its kin ask; any other name as it is."""
     prefix, colon, rest = name.partition(":")
     return rest if colon and prefix in PREFIXES else name
@@ -144,7 +144,7 @@ class TurnsScorer(Scorer):
 
     def query_refusal(self, query: Query) -> NoScore | None:
         """It needs a session, with a turn that the scorer applies to."""
-        if not (turns := asked_turns(query)):
+        if not (turns := session_turns(query)):
             return NotApplicable(_SAYS_NOTHING)
         if self.only_looking_back and not any(turn.looks_back for turn in turns):
             return NotApplicable("no turn of the query looks back")
@@ -162,7 +162,7 @@ class TurnsScorer(Scorer):
         session has none.
         """
         answers = document.answers
-        turns = asked_turns(query)
+        turns = session_turns(query)
         if len(answers) != len(turns):
             return Unscored(f"the answer has {len(answers)} turns, not {len(turns)}")
         views = self._queries(query, document)
@@ -193,7 +193,7 @@ class TurnsScorer(Scorer):
         queries: dict[int, Query] = {}
         conversation: tuple[Turn, ...] = ()
         openings = query.openings
-        for number, turn in enumerate(asked_turns(query)):
+        for number, turn in enumerate(session_turns(query)):
             conversation += openings[number]
             if turn.looks_back or not self.only_looking_back:
                 truth = truths[number] if truths else Document()
@@ -210,7 +210,7 @@ class TurnsScorer(Scorer):
         return queries
 
 
-def asked_scorer(scorer: Scorer) -> Scorer:
+def scorer_of_turn(scorer: Scorer) -> Scorer:
     """Return what judges the answers: of turns the scorer that each is judged by."""
     return scorer.judge_of_turn if isinstance(scorer, TurnsScorer) else scorer
 

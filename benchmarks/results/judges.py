@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import combinations
@@ -45,6 +45,7 @@ from plait.generators.catalogue import Named, by_prefix
 from plait.generators.files import write_whole
 from plait.scorers.base import Scorer
 from plait.scorers.statistics.estimate import Floats
+from plait.scorers.turns import name_of_turn_scorer
 
 FILE = "judges.json"
 """The same as plain data, in a run directory."""
@@ -89,7 +90,7 @@ class JudgePanel:
     """Judges of one kind on the answers of one run."""
 
     kind: str
-    """Their prefix: `judge`, `specifications`."""
+    """Their names without the model: `judge`, `specifications`, `turns:judge`."""
     board: Board
     scorers: Sequence[Scorer]
 
@@ -336,9 +337,9 @@ def panels_of(board: Board) -> list[JudgePanel]:
     """
     kinds: dict[str, list[Scorer]] = {}
     for scorer in board.scorers:
-        prefix, colon, _ = scorer.name.partition(":")
-        if colon and _asks_a_model(prefix) and not scorer.of_sets:
-            kinds.setdefault(prefix, []).append(scorer)
+        kind = _kind_of_judge(scorer.name)
+        if kind is not None and not scorer.of_sets:
+            kinds.setdefault(kind, []).append(scorer)
     panels = []
     for kind, scorers in kinds.items():
         if len(scorers) > 1:
@@ -348,9 +349,17 @@ def panels_of(board: Board) -> list[JudgePanel]:
     return panels
 
 
-def _asks_a_model(prefix: str) -> bool:
-    entries: Mapping[str, Any] = by_prefix(Named.SCORER)
-    return prefix in entries and bool(entries[prefix].asks)
+def _kind_of_judge(name: str) -> str | None:
+    """Return the name of a scorer without its model; None where it asks no model.
+
+    That of `turns:judge:A` is `turns:judge`: all that is left out is the model.
+    """
+    inner = name_of_turn_scorer(name)
+    prefix, colon, _ = inner.partition(":")
+    entry = by_prefix(Named.SCORER).get(prefix)
+    if not colon or entry is None or not entry.asks:
+        return None
+    return name.removesuffix(inner) + prefix
 
 
 def write_judges(board: Board, root: AnyPath) -> None:

@@ -256,8 +256,10 @@ def _rank_of(place: float, places: Sequence[float]) -> str:
     return str(1 + sum(other < place for other in places))
 
 
-def field_table(board: Board, scorer: Scorer) -> ResultTable:
-    """Return the mean of every field."""
+def field_table(board: Board, scorer: Scorer) -> ResultTable | None:
+    """Return the mean of every field; None where no query names its field."""
+    if not any(group.field for group in board.groups):
+        return None
     rows = rank(board, scorer)
     return _table("By field", [_systems(rows), *_categories(scorer, rows, "fields")])
 

@@ -47,7 +47,7 @@ from plait.scorers.judging.sources import Mode, RubricSource, parse_rubric
 from plait.scorers.statistics.estimate import LEAST
 from plait.scorers.statistics.margins import Margin, parse_margin
 from plait.scorers.statistics.multiple import Correction
-from plait.scorers.turns import judged_name
+from plait.scorers.turns import name_of_turn_scorer
 
 OFFICIAL = "official:"
 """Prefix of `data` that already holds answers."""
@@ -420,7 +420,7 @@ def _for_scorers(config: RunConfig) -> RunConfig:
     named = {key: getattr(config, key) for key in OF_JUDGES}
     given = {key: value for key, value in named.items() if value is not None}
     taken: dict[str, dict[str, Any]] = {}
-    for name in dict.fromkeys(map(judged_name, config.scorers)):
+    for name in dict.fromkeys(map(name_of_turn_scorer, config.scorers)):
         own = {key: value for key, value in given.items() if takes(name, key)}
         if own:
             taken[name] = own

@@ -98,7 +98,7 @@ from plait.scorers.judging.resolve import (
     refuse_wrong_rubric,
     takes_run_rubric,
 )
-from plait.scorers.turns import asked_scorer, judged_name
+from plait.scorers.turns import name_of_turn_scorer, scorer_of_turn
 
 P = TypeVar("P", System, Scorer)
 _MOST_WITH_NOTES = 20_000
@@ -240,7 +240,7 @@ class Experiment:
         """By judge, the texts that it asks with, where these are no part of plait."""
         texts = {}
         for scorer in self.scorers:
-            scorer = asked_scorer(scorer)
+            scorer = scorer_of_turn(scorer)
             if isinstance(scorer, ChatJudge) and scorer.texts:
                 texts[scorer.name] = scorer.texts
         return texts
@@ -664,7 +664,7 @@ def models_named(names: Iterable[str]) -> set[str]:
     """Return what settings may be for, given names of systems and scorers."""
     models = set[str]()
     for name in names:
-        for part in (name, judged_name(name), chat_model(name)):
+        for part in (name, name_of_turn_scorer(name), chat_model(name)):
             models |= {part, *parts_of(part).models}
     return models
 
@@ -753,7 +753,7 @@ def scorer_settings(name: str, config: RunConfig, models: Models) -> dict[str, A
 
     `turns:SCORER` and its kin have those of the scorer that they ask.
     """
-    name = judged_name(name)
+    name = name_of_turn_scorer(name)
     settings = dict(models.of(name))
     if is_judge(name):
         settings = {"seed": config.seed} | settings

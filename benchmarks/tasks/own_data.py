@@ -633,7 +633,8 @@ def _criterion(item: Any, where: str) -> str | dict[str, Any]:
         raise RowError(Rule.WRONG_TYPE, detail)
     criterion: dict[str, Any] = {"criterion": row.nonblank_text(keys[0])}
     for name, value in row.values.items():
-        if name != keys[0] and value is not None:
+        # An empty key of the text must not take the place of the one that has it.
+        if name not in (keys[0], "criterion") and value is not None:
             criterion[name] = value
     return criterion
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from plait.benchmarks.tasks.published import TaskSet
 from plait.generators.document import Malformed, Query, Turn
 from plait.generators.system import Prompter, Variant
-from plait.scorers.turns import asked_turns
+from plait.scorers.turns import session_turns
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class TurnByTurn:
 
     def next_query(self, query: Query) -> Query:
         """Return `query` as what is asked for the answer to its last turn."""
-        turns = asked_turns(query)
+        turns = session_turns(query)
         if not turns:
             return query
         number = sum(turn.role == "user" for turn in query.turns) - 1
@@ -36,6 +36,6 @@ class TurnByTurn:
 def ask_turn_by_turn(task: TaskSet) -> TaskSet:
     """Return a task set whose sessions are asked turn by turn; any other as it is."""
     for sample in task.samples:
-        if not isinstance(sample, Malformed) and asked_turns(sample):
+        if not isinstance(sample, Malformed) and session_turns(sample):
             return replace(task, prompt=TurnByTurn(task.prompt))
     return task

@@ -34,7 +34,7 @@ from plait.scorers.judging.rewards import Wording
 from plait.scorers.judging.rubrics import RELEASED, WORDING
 from plait.scorers.judging.sources import IMUG_PROMPTS, Mode
 from plait.scorers.parts import PartScale, PartTable
-from plait.scorers.turns import asked_turns
+from plait.scorers.turns import session_turns
 
 PREFIX = "imug:"
 IMUG = "imug"
@@ -250,7 +250,7 @@ class ImugJudge(QuestionsJudge[Any]):
         criteria: dict[str, float] = {}
         for place, value in values.items():
             criteria[f"turn {turns[place].turn} ({turns[place].modality})"] = value
-        looks_back = [turn.looks_back for turn in asked_turns(query)]
+        looks_back = [turn.looks_back for turn in session_turns(query)]
         back = [value for place, value in values.items() if looks_back[place]]
         if back:
             criteria["looks back"] = fmean(back)

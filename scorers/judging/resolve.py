@@ -32,7 +32,7 @@ from plait.scorers.judging.unison import UnisonJudge
 from plait.scorers.judging.user_examiner import UserExaminer, schema_of
 from plait.scorers.judging.user_judge import UserRubricJudge
 from plait.scorers.judging.user_rubric import read_user_rubric
-from plait.scorers.turns import judged_name
+from plait.scorers.turns import name_of_turn_scorer
 from plait.scorers.vqa import is_vqa
 
 
@@ -341,7 +341,7 @@ def takes_run_rubric(name: str) -> bool:
 
     Other scorers have theirs among their settings.
     """
-    return judged_name(name).startswith(PREFIX)
+    return name_of_turn_scorer(name).startswith(PREFIX)
 
 
 def judge_prefixes() -> list[str]:
@@ -352,13 +352,13 @@ def judge_prefixes() -> list[str]:
 
 def is_judge(name: str) -> bool:
     """Return whether the scorer `name` asks a chat model for replies."""
-    return judged_name(name).startswith(tuple(judge_prefixes()))
+    return name_of_turn_scorer(name).startswith(tuple(judge_prefixes()))
 
 
 def judge_settings(name: str) -> type[AskingSettings]:
     """Return the settings' class of the judge `name`, by its prefix; KeyError."""
     kind: type[AskingSettings]
-    kind = by_prefix(Named.SCORER)[judged_name(name).partition(":")[0]].load()
+    kind = by_prefix(Named.SCORER)[name_of_turn_scorer(name).partition(":")[0]].load()
     return kind
 
 
@@ -419,7 +419,7 @@ def refuse_mini_lvlm(name: str, weights: WeightsName) -> None:
 
     Not in `resolve_judge`: runs that were scored with one are still read.
     """
-    name = judged_name(name)
+    name = name_of_turn_scorer(name)
     model = chat_model(name)
     if weights == "mini" and model != name and model in MINI and name not in MINI:
         judges = ", ".join(known for known in MINI if known.startswith(PREFIX))
@@ -445,7 +445,7 @@ def refuse_wrong_rubric(settings: JudgeSettings) -> None:
 
 def chat_model(name: str) -> str:
     """Return the chat model that the scorer `name` asks; any other name as it is."""
-    name = judged_name(name)
+    name = name_of_turn_scorer(name)
     prefix, _, model = name.partition(":")
     asks = f"{prefix}:" in judge_prefixes() or (model and is_vqa(name))
     return model if asks else name

@@ -25,7 +25,7 @@ from plait.scorers import resolve_scorer, takes
 from plait.scorers.answers import KNOWN
 from plait.scorers.judging.criteria import QUERY_CRITERIA
 from plait.scorers.judging.resolve import chat_model, is_judge, takes_run_rubric
-from plait.scorers.turns import TURNS, AskedTurn, asked_turns, turns_text
+from plait.scorers.turns import TURNS, AskedTurn, session_turns, turns_text
 
 GIVEN, OWN = Image.of(b"given"), Image.of(b"own")
 B_OF_TWO = '{"form": "letter", "truth": "B", "of": 2}'
@@ -78,8 +78,8 @@ def judged(name: str, answered: Document, query: Query = SESSION) -> tuple[Any, 
 
 
 def test_metadata_hold_what_is_said_of_each_turn() -> None:
-    assert asked_turns(SESSION) == ASKED
-    assert asked_turns(replace(SESSION, metadata={})) == ()
+    assert session_turns(SESSION) == ASKED
+    assert session_turns(replace(SESSION, metadata={})) == ()
 
 
 @pytest.mark.parametrize(

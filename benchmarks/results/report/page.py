@@ -220,9 +220,10 @@ def tables_page(title: str, remarks: Sequence[str], shown: Sequence[ResultTable]
 
 def panel_of(board: Board, scorer: Scorer) -> dict[str, Any]:
     """Return what the template shows of one scorer."""
+    by_field = tables.field_table(board, scorer)
     folded = (
         tables.table_as_released(board, scorer),
-        _with_note(tables.field_table(board, scorer)),
+        None if by_field is None else _with_note(by_field),
         *tables.criteria_tables(board, scorer),
         tables.variance_table(board, scorer.name),
         tables.pairs_table(board, scorer.name),

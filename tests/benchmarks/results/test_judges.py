@@ -89,6 +89,9 @@ def test_only_judges_of_one_kind_are_compared() -> None:
         ("judge", [A, B]),
         ("criteria", ["criteria:a", "criteria:b"]),
     ]
+    of_turns = dict.fromkeys([f"turns:{A}", f"looking-back:{A}", f"turns:{B}", B], own)
+    (turns,) = panels_of(made(of_turns))
+    assert (turns.kind, turns.judges) == ("turns:judge", [f"turns:{A}", f"turns:{B}"])
     assert panels_of(made({A: own[:, :1], B: own[:, :1]}, "x")) == []
 
 

@@ -330,6 +330,12 @@ def test_the_tables_of_a_scorer_begin_with_its_best():
         assert rows == [["1", order[0]], ["2", order[2]], ["", "gt"]]
 
 
+@pytest.mark.parametrize(("field", "has_table"), [("", False), ("physics", True)])
+def test_queries_without_a_field_have_no_table_of_fields(field: str, has_table: bool):
+    made = board([evaluation("a", sample(0, SA, field), 3)])
+    assert (field_table(made, made.scorers[0]) is not None) == has_table
+
+
 def test_failures_are_in_one_order_whatever_the_order_of_the_answers():
     made = mixed_board(30, ["a", "b"])
     mixed = board(answers_of(made)[::-1], systems=made.systems, scorers=made.scorers)

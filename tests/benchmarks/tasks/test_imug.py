@@ -15,7 +15,7 @@ from plait.benchmarks.tasks.task_set import load
 from plait.generators.base import Failure
 from plait.generators.document import Document, Image, Malformed, Query, Text
 from plait.scorers.judging.imug import Item, Reference
-from plait.scorers.turns import asked_turns
+from plait.scorers.turns import session_turns
 
 
 def test_a_row_is_a_session_whose_turns_tell_whether_they_look_back(tmp_path) -> None:
@@ -32,7 +32,7 @@ def test_a_row_is_a_session_whose_turns_tell_whether_they_look_back(tmp_path) ->
     assert isinstance(text, Text)
     assert isinstance(image, Image)
     assert image.digest == Image.of(PLANT).digest
-    turns = asked_turns(query)
+    turns = session_turns(query)
     assert [turn.looks_back for turn in turns] == [False, True, False, True, True]
     assert [turn.wants_images for turn in turns] == [True, False, False, True, False]
     item = Item.of(query)

@@ -29,7 +29,7 @@ from plait.generators.system import Session
 from plait.pipelines.endpoints.media import MediaError
 from plait.scorers.answers import KNOWN
 from plait.scorers.judging.criteria import QUERY_CRITERIA, criteria_of
-from plait.scorers.turns import TURNS, asked_turns
+from plait.scorers.turns import TURNS, session_turns
 
 RED, BLUE = flat(), flat("blue")
 NAMES = {Image.of(RED).digest: "red", Image.of(BLUE).digest: "blue"}
@@ -367,7 +367,7 @@ def test_a_chat_that_says_which_turns_look_back_is_a_session():
         {"content": "Why?", "answer": "Since."},
         images=["red.png"],
     )
-    draw, look, why = asked_turns(read_as)
+    draw, look, why = session_turns(read_as)
     assert (draw.looks_back, draw.wants_images, draw.metadata) == (False, True, {})
     assert (look.looks_back, look.wants_images) == (True, False)
     assert json.loads(look.metadata[KNOWN]) == {"form": "letter", "truth": "A", "of": 2}
@@ -388,7 +388,7 @@ def test_the_answer_of_a_turn_stands_where_the_assistant_says_nothing():
     assert [said(a.segments) for a in query.reference.answers] == ["red", "Seen."]
     alone = query_of(question=[{**first, "answer": None}, then])
     assert (alone.reference, alone.given_answers) == (None, ((), ()))
-    assert [turn.wants_images for turn in asked_turns(alone)] == [True, False]
+    assert [turn.wants_images for turn in session_turns(alone)] == [True, False]
 
 
 def test_a_chat_without_a_word_of_looking_back_is_read_as_ever():
@@ -415,7 +415,8 @@ def test_sessions_are_asked_turn_by_turn():
 
 
 def test_criteria_reach_judges_once():
-    own = ["It rhymes", {"question": "It is red", "about": "image", "weight": 2}]
+    red = {"criterion": "", "question": "It is red", "about": "image", "weight": 2}
+    own = ["It rhymes", red]
     query = query_of(criteria=own)
     assert criteria_of(query) == (("image", "It is red"), ("answer", "It rhymes"))
     kept = ["It rhymes", {"criterion": "It is red", "about": "image", "weight": 2}]

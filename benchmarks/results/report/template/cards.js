@@ -10,10 +10,11 @@ function outcomeText(name) {
 function card(index, entry, full, state) {
   const [anchor, category, field, cells] = entry;
   const most = Math.max(...cells.map((own) => own.length));
-  const repeats = most > 1 ? `, ${most} repeats` : "";
+  // Users' own queries need no category and no field.
+  const about = [index.categories[category], index.fields[field], most > 1 ? `${most} repeats` : ""].filter(Boolean);
   const header = el("header", {},
     el("h2", {}, el("a", { href: "#" + encodeURIComponent(anchor.toWellFormed()), dir: "auto" }, anchor)),
-    el("span", { class: "scale" }, `${index.categories[category]}, ${index.fields[field]}${repeats}`));
+    el("span", { class: "scale" }, about.join(", ")));
   const systems = [...new Set([...consideredSystems(index, state), ...shownSystems(index, state)])];
   const answers = systems.map((i) => most > 1 ? repeated(index, i, cells[i], full.answers[i], state)
     : answer(index, i, cells[i][0], full.answers[i][0], state));

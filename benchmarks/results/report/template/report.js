@@ -155,7 +155,7 @@ function options(id, names) {
 }
 
 function buildControls() {
-  const numbered = (names) => names.map((name, i) => [String(i), name]);
+  const numbered = (names) => names.map((name, i) => [String(i), name || "none"]);
   options("category", [["", "all"], ...numbered(store.index.categories)]);
   options("field", [["", "all"], ...numbered(store.index.fields)]);
   options("system", [["", "any shown"], ...numbered(store.index.systems.map((s) => s.name))]);
@@ -168,6 +168,9 @@ function buildControls() {
   options("scorer", numbered(store.index.scorers.map((s) => s.name)));
   options("order", Object.entries(ORDERS));
   const idle = store.index.scorers.length ? [] : ["scorer", "order"];
+  for (const [id, names] of [["category", store.index.categories], ["field", store.index.fields]]) {
+    if (!names.some(Boolean)) idle.push(id);
+  }
   for (const id of idle) $(id).closest("label").hidden = true;
   $("columns").replaceChildren(...store.index.order.map((i) =>
     el("label", {}, el("input", { type: "checkbox", value: String(i) }), breakable(store.index.systems[i].name))));
