@@ -19,6 +19,7 @@ from tiers import (
     FIXTURES,
     MOST_FLAKY,
     TIERS,
+    in_order,
     lane_of,
     left_behind,
     refuse_heavy_imports,
@@ -112,23 +113,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         (chosen if tier in wanted else others).append(item)
     if others:
         config.hook.pytest_deselected(items=others)
-    items[:] = chosen
-    _sort(items)
-
-
-def _sort(items: list[pytest.Item]) -> None:
-    """Put the lanes first, then the files that take long, then all others."""
-    marks: dict[Path, set[str]] = {}
-    for item in items:
-        marks.setdefault(item.path, set()).update(m.name for m in item.iter_markers())
-
-    def place(item: pytest.Item) -> tuple[int, int]:
-        own = marks[item.path]
-        lane = lane_of(mark.name for mark in item.iter_markers())
-        length = 0 if "slow" in own else 1 if "models" in own else 2
-        return lane or len(items), length
-
-    items.sort(key=place)
+    items[:] = in_order(chosen)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -55,6 +55,24 @@ def lane_of(marks: Iterable[str]) -> int | None:
     return min((LANES[mark] for mark in marks if mark in LANES), default=None)
 
 
+def in_order(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """Return the lanes first, then the files that take long, then all others.
+
+    A lane takes as long as all else together, beside which it waits.
+    """
+    marks: dict[Path, set[str]] = {}
+    for item in items:
+        marks.setdefault(item.path, set()).update(m.name for m in item.iter_markers())
+
+    def place(item: pytest.Item) -> tuple[bool, int, int]:
+        lane = lane_of(mark.name for mark in item.iter_markers())
+        of_file = marks[item.path]
+        length = 0 if "slow" in of_file else 1 if "models" in of_file else 2
+        return lane is None, lane or 0, length
+
+    return sorted(items, key=place)
+
+
 def sample(items: Iterable[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
     """Return the tests without the cases that only `make soak` runs, and those."""
     numbers: dict[Any, count[int]] = {}
