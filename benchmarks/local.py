@@ -148,10 +148,10 @@ class LocalSystem:
 
     def answers(self, queries: Sequence[Query | TaskQuery]) -> list[QueryAnswer]:
         """One answer per query, whatever came of it; all advance together, in batches."""
-        asked = [self._asked(query) for query in queries]
+        asked = [self._with_wording(query) for query in queries]
         walks = []
         for query in asked:
-            # None is malformed, or `_asked` would have refused it.
+            # None is malformed, or `_with_wording` would have refused it.
             if isinstance(query.sample, Query):
                 repetition = Repetition(query.prompt, self.seed)
                 walks.append(self.system.answer(query.sample, repetition))
@@ -161,7 +161,7 @@ class LocalSystem:
             answers.append(QueryAnswer.of(self.system.name, query, outcome))
         return answers
 
-    def _asked(self, query: Query | TaskQuery) -> TaskQuery:
+    def _with_wording(self, query: Query | TaskQuery) -> TaskQuery:
         """Return a query with its wording; UsageError for one that cannot be asked."""
         own = _valid_query(query)
         if isinstance(query, TaskQuery):

@@ -128,12 +128,12 @@ def read_items(body: ScoreRequest | ScoreBatch, scorers: list[Scorer]) -> list[A
     loop.
     """
     if isinstance(body, ScoreRequest):
-        return [_asked(body, scorers[0], body.seed, "")]
+        return [_request_of(body, scorers[0], body.seed, "")]
     asked = []
     for number, (item, scorer) in enumerate(zip(body.items, scorers, strict=True)):
         seed = body.seed if item.seed is None else item.seed
         try:
-            one = _asked(item, scorer, seed, f"items[{number}].")
+            one = _request_of(item, scorer, seed, f"items[{number}].")
         except RequestRefused as refused:
             failure = Failure(str(refused.detail), Fault.BAD_INPUT)
             one = AskedScore(scorer=scorer, item=failure)
@@ -141,7 +141,9 @@ def read_items(body: ScoreRequest | ScoreBatch, scorers: list[Scorer]) -> list[A
     return asked
 
 
-def _asked(item: ScoreItem, scorer: Scorer, seed: int | None, where: str) -> AskedScore:
+def _request_of(
+    item: ScoreItem, scorer: Scorer, seed: int | None, where: str
+) -> AskedScore:
     if item.messages is not None:
         turns = turns_of(item.messages, f"{where}messages")
     else:
@@ -160,10 +162,10 @@ def _asked(item: ScoreItem, scorer: Scorer, seed: int | None, where: str) -> Ask
         metadata=item.metadata,
     )
     document = Document(_content(item.answer, f"{where}answer"))
-    return AskedScore(scorer=_seeded(scorer, seed), item=ReadItem(query, document))
+    return AskedScore(scorer=_with_seed(scorer, seed), item=ReadItem(query, document))
 
 
-def _seeded(scorer: Scorer, seed: int | None) -> Scorer:
+def _with_seed(scorer: Scorer, seed: int | None) -> Scorer:
     """Return the scorer with a seed of its own sampling; others have none to change."""
     if seed is None or not isinstance(scorer, ChatJudge):
         return scorer

@@ -49,7 +49,9 @@ CLASSES: Mapping[str, tuple[str, ...]] = {
 """Domains by class, as config/domain_classes.json of the checkout has them."""
 UNASSIGNED = "Unassigned"
 """The class of any other domain, as summarize_results.py names it."""
-_CLASS_OF = {domain: name for name, domains in CLASSES.items() for domain in domains}
+_CLASS_OF: dict[str, str] = {}
+for _name, _domains in CLASSES.items():
+    _CLASS_OF |= dict.fromkeys(_domains, _name)
 _KINDS = ("input", "output")
 
 Key = tuple[str, str, str]
@@ -172,7 +174,7 @@ def _query(
     asked: list[Asked] = []
     for task in row.rows("tasks"):
         turns.append(Turn("user", _content(task, images)))
-        turn = _asked(task)
+        turn = _question_in(task)
         asked.append(
             replace(
                 turn,
@@ -222,7 +224,8 @@ def _content(task: Row, images: ImageFolder) -> tuple[Text | Image, ...]:
     return tuple(segments)
 
 
-def _asked(task: Row) -> Asked:
+def _question_in(task: Row) -> Asked:
+    """Return what a turn of the data asks for; RowError."""
     modality = task.text("modality").lower()
     if modality not in ("text", "image"):
         detail = f"{task.path('modality')} is {brief(modality)}; valid are text, image"

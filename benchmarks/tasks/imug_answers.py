@@ -86,10 +86,13 @@ def read_answers(
             if result.is_file():
                 files.append(result)
             try:
-                given.append(_given(model, session))
+                given.append(_find_answer(model, session))
             except (RowError, TaskError) as error:
                 own[session.id] = _failure(model, session, error)
-        images.check_all(path for one in given for path in one.images.values())
+        paths: list[str] = []
+        for one in given:
+            paths += one.images.values()
+        images.check_all(paths)
         for one in given:
             try:
                 own[one.session.id] = _answer(one, images)
@@ -104,7 +107,8 @@ def _failure(model: Path, session: Session, error: Exception) -> Failure:
     return Failure(f"{model.name}/{session.folder.as_posix()}: {error}", Fault.BAD_INPUT)
 
 
-def _given(model: Path, session: Session) -> _Given:
+def _find_answer(model: Path, session: Session) -> _Given:
+    """Return what a model's folder holds of each turn of a session; RowError, TaskError."""
     folder = model / session.folder
     texts: dict[int, Any] = {}
     if (folder / _RESULT).is_file():

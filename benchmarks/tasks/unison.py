@@ -510,34 +510,34 @@ class UnisonSession:
     ) -> Asked:
         questions = [*item.questions.values()]
         if number == len(questions):
-            return _asked(item.text("prompt"), wants_image=True)
-        return _asked(f"{questions[number]}{self.texts['question_end']}", image)
+            return _ask(item.text("prompt"), wants_image=True)
+        return _ask(f"{questions[number]}{self.texts['question_end']}", image)
 
     def _ugg(
         self, item: Item, image: Image | None, number: int, said: Sequence[Content] | None
     ) -> Asked:
         instruction = item.text("instruction")
         if number == 0:
-            return _asked(f"{self.texts['box']}{instruction}{self.texts['box_end']}", image)
+            return _ask(f"{self.texts['box']}{instruction}{self.texts['box_end']}", image)
         box = item.text("given_box")
         if number == 2:
             box = _mark(1) if said is None else text_in(said[0])
         middle = f"{box}{self.texts['edit_middle']}{instruction}"
         text = f"{self.texts['edit']}{middle}{self.texts['edit_end']}"
-        return _asked(text, image, wants_image=True)
+        return _ask(text, image, wants_image=True)
 
     def _ggu(
         self, item: Item, image: Image | None, number: int, said: Sequence[Content] | None
     ) -> Asked:
         if number == 1:
-            return _asked(item.text("description"), wants_image=True)
+            return _ask(item.text("description"), wants_image=True)
         options = "\n".join(f"{key}: {text}" for key, text in item.options.items())
         question, end = item.text("question"), self.texts["options_end"]
         if number == 0:
-            return _asked(f"{question}\n\nOptions:\n{options}{end}", image)
+            return _ask(f"{question}\n\nOptions:\n{options}{end}", image)
         drawn = None if said is None else image_in(said[1])
         text = f"{self.texts['guided']}{question}\nOptions:\n{options}{end}"
-        return _asked(text if said is not None else f"{_mark(2)}\n{text}", image, drawn)
+        return _ask(text if said is not None else f"{_mark(2)}\n{text}", image, drawn)
 
     def _me(
         self, item: Item, image: Image | None, number: int, said: Sequence[Content] | None
@@ -564,9 +564,9 @@ class UnisonSession:
             head, _, end = self.texts["look"].rpartition("{}")
             text = head.replace("{original_image}", "").replace("{edited_image}", "")
             edited = None if said is None else image_in(said[number - 1])
-            return _asked(f"{text}{instruction}{end}", image, edited)
+            return _ask(f"{text}{instruction}{end}", image, edited)
         last = image_in(said[number - 2]) if said and number else None
-        return _asked(following, last or image, wants_image=True)
+        return _ask(following, last or image, wants_image=True)
 
     def _mend_mismatches(
         self, item: Item, image: Image | None, number: int, said: Sequence[Content] | None
@@ -582,13 +582,13 @@ class UnisonSession:
                 return None
         if number % 2 == 0:
             head, _, end = self.texts["mismatches"].replace("{}", "", 1).partition("{}")
-            return _asked(f"{head}{item.text('final_caption')}{end}", last or image)
+            return _ask(f"{head}{item.text('final_caption')}{end}", last or image)
         mended = _mark(ROUNDS + number) if said is None else instructions_in(found)
         text = self.texts["repair"].replace("{combined_instructions}", mended)
-        return _asked(text, last or image, wants_image=True)
+        return _ask(text, last or image, wants_image=True)
 
 
-def _asked(text: str, *images: Image | None, wants_image: bool = False) -> Asked:
+def _ask(text: str, *images: Image | None, wants_image: bool = False) -> Asked:
     """Return a turn of the images that are there, and the text behind them."""
     shown = [image for image in images if image is not None]
     return Asked((*shown, Text(text.strip())), wants_image)

@@ -93,11 +93,10 @@ def read_answers(place: Path, sessions: Iterable[Session], cache: Path) -> ReadA
     An answer that lacks a turn, or of which a turn failed, is a failure that says so.
     TaskError for a table that cannot be read.
     """
-    base = next(
-        (p for p in (place / own for own in _PLACES) if (p / RESULT).is_dir()), None
-    )
-    if base is None:
+    bases = [place / own for own in _PLACES if (place / own / RESULT).is_dir()]
+    if not bases:
         return ReadAnswers({}, ())
+    base = bases[0]
     images = ImageFolder(base, cache)
     known = {(session.task, session.index): session for session in sessions}
     answers: dict[str, dict[str, Answer]] = {}

@@ -199,7 +199,7 @@ class ConversationEndpoint(EndpointStage[Request, Draft]):
         sizes = []
         try:
             for image in request.images:
-                images[image.digest] = self._sent(image)
+                images[image.digest] = self._image_to_send(image)
                 sizes.append(list(images[image.digest].size))
         except ImageError as error:
             return Failure(str(error))
@@ -237,7 +237,7 @@ class ConversationEndpoint(EndpointStage[Request, Draft]):
                 content.append(Text(text))
         return Result(Draft(tuple(content)), reply.usage, reply.notes)
 
-    def _sent(self, image: Image) -> SentImage:
+    def _image_to_send(self, image: Image) -> SentImage:
         settings = self.settings
         return SentImage.of(image, settings.image_max_side, settings.image_format)
 

@@ -200,7 +200,7 @@ class ImugJudge(QuestionsJudge[Any]):
         session = _Session(item, asked, answers)
         questions = self._questions(query, session)
         replies = yield from self.ask_all(
-            query, [*questions.values()], self._read, self._wanted
+            query, [*questions.values()], self._read, self._form_of_reply
         )
         if not isinstance(replies, Readings):
             return replies
@@ -364,13 +364,13 @@ class ImugJudge(QuestionsJudge[Any]):
         kind, about = question.criteria
         if kind == "image":
             return official_points(reply) if self.official else points_in(reply, about)
-        found = official_determined(reply) if self.official else determined(reply)
+        found = official_determined(reply) if self.official else determined_letters(reply)
         if isinstance(found, Unreadable):
             return found
         fixed = set(about.split(DYNAMIC)[0]) & {*LETTERS}
         return "".join(sorted(fixed | found))
 
-    def _wanted(self, question: Question) -> str:
+    def _form_of_reply(self, question: Question) -> str:
         form = _FORMS[question.criteria[0]]
         return f"Reply with one JSON object and nothing else: {form}."
 
@@ -501,7 +501,7 @@ def official_determined(reply: str) -> set[str] | Unreadable:
     return set(re.findall(r"[A-G]", str(value).upper()))
 
 
-def determined(reply: str) -> set[str] | Unreadable:
+def determined_letters(reply: str) -> set[str] | Unreadable:
     """Return the letters that a judge says are right."""
     stated = statements_of(reply, "determined_answer")
     found: set[str] | Unreadable | None = None

@@ -302,7 +302,7 @@ class UnisonJudge(QuestionsJudge[Reading]):
         asked = []
         for question in examination.questions:
             asked.append(question._replace(about=f"{query.id} {question.about}"))
-        replies = yield from self.ask_all(query, asked, self._read, self._wanted)
+        replies = yield from self.ask_all(query, asked, self._read, self._form_of_reply)
         if not isinstance(replies, Readings):
             return replies
         if replies.reasons:
@@ -382,9 +382,9 @@ class UnisonJudge(QuestionsJudge[Reading]):
         looks = [self._mismatches(text_in(content)) for content in answers[ROUNDS::2]]
         told = different_mismatches(looks)
         changes = item.changes
-        compared = [
-            self._match(mismatch, change) for mismatch in told[:MOST] for change in changes
-        ]
+        compared = []
+        for mismatch in told[:MOST]:
+            compared += [self._match(mismatch, change) for change in changes]
 
         def sum_up(readings: Sequence[Reading]) -> Marks:
             marks_of_all = [float(reading) for reading in readings[len(graded) :]]
@@ -422,7 +422,7 @@ class UnisonJudge(QuestionsJudge[Reading]):
     def _overlap(self, text: str, item: Item) -> float:
         numbers = first_numbers(text) if self.official else listed_numbers(text)
         box = box_of(numbers, item.size if self.pixel_boxes else None)
-        target = around_polygon(item.text("mask"), item.size) or _given_box(item)
+        target = around_polygon(item.text("mask"), item.size) or _box_in(item)
         return 0.0 if box is None or target is None else overlap(box, target)
 
     def _mismatches(self, text: str) -> Sequence[str]:
@@ -503,7 +503,7 @@ class UnisonJudge(QuestionsJudge[Reading]):
             return official_edit(reply)
         return edit_in(reply, tuple(ASPECTS[about[1]]))
 
-    def _wanted(self, question: Question) -> str:
+    def _form_of_reply(self, question: Question) -> str:
         kind, *about = question.criteria
         form = _FORMS.get(kind) or form_of(tuple(ASPECTS[about[1]]))
         return f"Reply with one JSON object and nothing else: {form}."
@@ -524,7 +524,7 @@ def _mean(readings: Sequence[Reading]) -> float:
     return sum(float(reading) for reading in readings) / len(readings) if readings else 0.0
 
 
-def _given_box(item: Item) -> Box | None:
+def _box_in(item: Item) -> Box | None:
     return box_of(first_numbers(item.text("bbox")))
 
 

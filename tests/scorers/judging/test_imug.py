@@ -23,7 +23,7 @@ from plait.scorers.judging import imug
 from plait.scorers.judging.imug import (
     IMUG,
     ImugJudge,
-    determined,
+    determined_letters,
     letters_in,
     official_determined,
     official_letters,
@@ -203,7 +203,7 @@ def test_what_is_missing_or_unread_is_told(session) -> None:
     ],
 )
 def test_corrected_answers_are_determined_by_letters_alone(reply, letters) -> None:
-    found = determined(reply)
+    found = determined_letters(reply)
     assert (None if isinstance(found, Unreadable) else found) == letters
 
 
