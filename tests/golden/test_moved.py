@@ -24,6 +24,7 @@ def refuse(lines: list[str], words: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.models
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CORPUS)
 def test_commands_say_of_a_moved_run_what_they_said(name: str, tmp_path: Path) -> None:
     refuse(moved_differences(name, tmp_path), f"{name} --moved")
