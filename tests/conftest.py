@@ -241,14 +241,21 @@ def trial_env(ray_address: str) -> dict[str, str]:
     return dict(os.environ, TRIAL_RAY=ray_address, PYTHONPATH=path)
 
 
+_of_libraries: set[str] = set()
+"""Modules that no test has written: thousands, which need not be looked at every time."""
+
+
 @pytest.fixture(autouse=True)
 def forget_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Several tests write a `mine.py`; each imports its own."""
     yield
     folder = str(tmp_path_factory.getbasetemp())
-    for name in [n for n in sys.modules if "." not in n]:
-        if (getattr(sys.modules[name], "__file__", None) or "").startswith(folder):
+    for name in sys.modules.keys() - _of_libraries:
+        file = getattr(sys.modules[name], "__file__", None) or ""
+        if "." not in name and file.startswith(folder):
             del sys.modules[name]
+        else:
+            _of_libraries.add(name)
 
 
 @pytest.fixture
