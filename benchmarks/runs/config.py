@@ -339,6 +339,11 @@ class RunConfig(_Section):
         return digest(naming)[:10]
 
     @property
+    def is_official_folder(self) -> bool:
+        """Whether the data are a folder of official results, which holds answers too."""
+        return self.data.startswith(OFFICIAL)
+
+    @property
     def root(self) -> AnyPath:
         """The run directory, absolute."""
         if self.out is not None:
@@ -457,7 +462,7 @@ def _refuse_two_kinds(config: RunConfig, scorers: Iterable[str]) -> None:
 def _with_defaults(config: RunConfig, *, named: bool) -> RunConfig:
     """`config` with defaults; a run in its directory supplies systems and scorers."""
     given = config.model_fields_set
-    answered = config.data.startswith(OFFICIAL) or bool(config.answers)
+    answered = config.is_official_folder or bool(config.answers)
     if "systems" in given and not config.systems and not answered:
         raise UsageError("systems is empty: name at least one, or leave the key out")
     whole = config.systems and "scorers" in given

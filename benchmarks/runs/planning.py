@@ -16,17 +16,13 @@ from rich.text import Text
 from plait.benchmarks.results.files.current import CurrentResults
 from plait.benchmarks.results.table import ResultTable, TableColumn
 from plait.benchmarks.runs.config import is_run
-from plait.benchmarks.runs.experiment import (
-    Experiment,
-    engine_options,
-    find_superseded,
-    key_problems,
-    package_problems,
-)
+from plait.benchmarks.runs.experiment import Experiment, engine_options
 from plait.benchmarks.runs.forecast.forecast import Forecast, time_text
 from plait.benchmarks.runs.forecast.machines import Machine
 from plait.benchmarks.runs.forecast.rates import Sources
 from plait.benchmarks.runs.reference import FidelityPlan
+from plait.benchmarks.runs.reopening import find_superseded
+from plait.benchmarks.runs.requirements import key_problems, package_problems
 from plait.benchmarks.runs.run_directory import read_manifest
 from plait.benchmarks.tasks.row_tables import IdTable
 from plait.benchmarks.wording import quantity
