@@ -69,7 +69,7 @@ from plait.scorers.base import Scorer
 from plait.scorers.judging.judge import ChatJudge
 from plait.scorers.turns import asked_scorer
 
-_MOST_WITH_NOTES = 20_000
+MOST_WITH_NOTES = 20_000
 """At most this many documents are read with their stages' notes (prompts, truncation)."""
 FIDELITY = "fidelity/result.json"
 """In a run directory: what was shown of the run before it answered all queries."""
@@ -291,7 +291,7 @@ class Experiment:
     @property
     def notes(self) -> bool:
         """Whether documents are few enough to be read with their stages' notes."""
-        return len(self.plan) <= _MOST_WITH_NOTES
+        return len(self.plan) <= MOST_WITH_NOTES
 
     def results_writer(
         self, *, copies_images: bool = True, run_digest: str = ""

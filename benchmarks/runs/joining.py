@@ -193,7 +193,7 @@ def _union(before: RunConfig, config: RunConfig) -> RunConfig:
 
 
 def _with_judges(config: RunConfig, before: RunConfig) -> RunConfig:
-    """Return `config`; where it names no judge, with those that its rubric is for."""
+    """Return `config`, with the run's judges where it names a rubric or mode and none."""
     if _judges_of(config) or not (config.mode or config.rubric):
         return config
     scorers = _both(config.scorers, _judges_of(before))
