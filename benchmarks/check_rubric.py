@@ -14,7 +14,7 @@ from rich.console import Console
 
 from plait.benchmarks.results.table import ResultTable
 from plait.benchmarks.runs.config import RunConfig
-from plait.benchmarks.runs.experiment import read_task
+from plait.benchmarks.runs.queries import read_task
 from plait.benchmarks.wording import quantity
 from plait.generators.buckets import AnyPath
 from plait.generators.content import display_text

@@ -18,7 +18,7 @@ from plait.benchmarks.check_rubric import check_rubric
 from plait.benchmarks.plain_console import text_console
 from plait.benchmarks.results.table import ResultTable
 from plait.benchmarks.runs.config import RunConfig, load_config
-from plait.benchmarks.runs.experiment import read_task
+from plait.benchmarks.runs.queries import read_task
 from plait.benchmarks.tasks import answers, own_data
 from plait.benchmarks.tasks.own_answers import find_answers
 from plait.benchmarks.tasks.own_data import FoundRows, find_rows

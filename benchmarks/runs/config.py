@@ -1,4 +1,12 @@
-"""The configuration of a run: a TOML file, command-line flags over it, resolved once."""
+"""The configuration of a run: a TOML file, command-line flags over it, resolved once.
+
+    config = load_config(Path("run.toml"), {"systems": ["anole"]}, ["seed=3"])
+    config.root      # the run directory
+    config.digest    # what the directory is named by: all that decides a result
+
+`RunConfig` and the sections below it say what can be set, with defaults; `load_config` puts
+file, flags and `--set` together and refuses what is not valid.
+"""
 
 from __future__ import annotations
 
@@ -51,6 +59,10 @@ from plait.scorers.turns import name_of_turn_scorer
 
 OFFICIAL = "official:"
 """Prefix of `data` that already holds answers."""
+USD = "USD"
+"""The currency of prices where a config names none."""
+
+# ----------------------------------------------------------------------- types of fields
 
 
 def _as_list(value: Any) -> Any:
@@ -66,9 +78,6 @@ def _number_or_all(value: Any) -> Any:
     raise ValueError('give a number from 1, or "all"')
 
 
-Names = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
-
-
 def _place(value: Any) -> AnyPath:
     if isinstance(value, str | PathLike | BucketPath | PackPath):
         return any_path(value)
@@ -79,15 +88,18 @@ def _absolute(file: Path) -> Path:
     return file.expanduser().resolve()
 
 
-# A config means the same from any folder.
-AbsoluteFile = Annotated[Path, AfterValidator(_absolute)]
-AbsoluteAnswers = Annotated[str, AfterValidator(lambda at: str(AnswerPlace.of(at)))]
-RunPlace = Annotated[AnyPath, PlainValidator(_place), PlainSerializer(str)]
+def _absolute_answers(place: str) -> str:
+    return str(AnswerPlace.of(place))
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_as_list)]
 PageQueries = Annotated[int | Literal["all"] | None, BeforeValidator(_number_or_all)]
+RunPlace = Annotated[AnyPath, PlainValidator(_place), PlainSerializer(str)]
+# Absolute, so that a config means the same from any folder.
+AbsoluteFile = Annotated[Path, AfterValidator(_absolute)]
+AbsoluteAnswers = Annotated[str, AfterValidator(_absolute_answers)]
 
-
-USD = "USD"
-"""The currency of prices where a config names none."""
+# ------------------------------------------------------------------------------ sections
 
 
 class _Section(BaseModel):
@@ -198,6 +210,9 @@ class FidelityConfig(_Section):
         return [parse_margin(f"{name}={value}") for name, value in self.margins.items()]
 
 
+# ---------------------------------------------------------------------- the whole config
+
+
 class RunConfig(_Section):
     """Everything that can be configured in a run."""
 
@@ -267,14 +282,16 @@ class RunConfig(_Section):
         data = values.get("data") if isinstance(values, Mapping) else None
         if not isinstance(data, Mapping):
             return values
-        reading = {k: v for k, v in data.items() if k != "place"}
-        place = {"data": data["place"]} if "place" in data else {}
-        others = {k: v for k, v in values.items() if k not in ("data", "reading")}
+        result = dict(values)
+        reading = dict(data)
+        del result["data"]
+        if "place" in reading:
+            result["data"] = reading.pop("place")
         former = values.get("reading")
         if isinstance(former, DataReading):
             former = former.model_dump()
-        own = validate(DataReading, merge(former or {}, reading), "data")
-        return others | place | {"reading": own}
+        result["reading"] = validate(DataReading, merge(former or {}, reading), "data")
+        return result
 
     def plain_data(self) -> dict[str, Any]:
         """Return the config as plain data, as the manifest holds it."""
@@ -296,55 +313,68 @@ class RunConfig(_Section):
     @property
     def rubrics(self) -> set[RubricSource]:
         """All rubrics and prompts in the config: of all judges, and of single models."""
-        named = [self.rubric]
-        for models in (self.models, *(v.models for v in self.variants.values())):
-            for settings in models.values():
-                named += [settings[key] for key in _wordings_in(settings)]
-        return {parse_rubric(rubric) for rubric in named if rubric is not None}
+        named = [] if self.rubric is None else [self.rubric]
+        settings_of_models = [*self.models.values()]
+        for variant in self.variants.values():
+            settings_of_models += variant.models.values()
+        for settings in settings_of_models:
+            named += [settings[key] for key in _wordings_in(settings)]
+        return {parse_rubric(rubric) for rubric in named}
 
     def with_rubrics(self, change: Callable[[RubricSource], object]) -> "RunConfig":
-        """The config with every rubric and prompts changed; UsageError for invalid ones."""
+        """Return the config with every rubric and prompts as `change` returns them.
 
-        def change_rubric(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        UsageError for invalid ones.
+        """
+
+        def change_wordings(settings: Mapping[str, Any]) -> Mapping[str, Any]:
             changed = {}
             for key in _wordings_in(settings):
                 changed[key] = str(change(parse_rubric(settings[key])))
             return {**settings, **changed}
 
         def change_all(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-            return {name: change_rubric(own) for name, own in models.items()}
+            return {name: change_wordings(own) for name, own in models.items()}
 
         variants = {}
         for name, variant in self.variants.items():
-            own_models = {"models": change_all(variant.models)}
-            variants[name] = variant.model_copy(update=own_models)
-        named = {"models": change_all(self.models), "variants": variants}
-        own = change_rubric({"rubric": self.rubric})
-        return self.model_copy(update={**named, **own})
+            models = change_all(variant.models)
+            variants[name] = variant.model_copy(update={"models": models})
+        update = {"models": change_all(self.models), "variants": variants}
+        update |= change_wordings({"rubric": self.rubric})
+        return self.model_copy(update=update)
 
     @property
     def digest(self) -> str:
         """Identifies what is asked for; where, how and how it is shown does not count."""
         values = self.with_rubrics(lambda rubric: rubric.in_digests).plain_data()
-        naming = {k: v for k, v in values.items() if k not in _NOT_NAMING}
+        left_out = {*_NOT_NAMING}
         # Left out while unset, so that runs older than these fields keep their names.
         for name in ("answers", "mode", "rubric", "servers"):
-            if not naming[name]:
-                del naming[name]
+            if not values[name]:
+                left_out.add(name)
         if self.composition.critic == CriticSettings():
-            naming["composition"].pop("critic")
+            del values["composition"]["critic"]
         if self.answers and not self.systems:
             # Given answers have one run, to which further scorers are added.
-            naming = {k: v for k, v in naming.items() if k not in _OF_SCORERS}
+            left_out.update(_OF_SCORERS)
+        naming = {name: value for name, value in values.items() if name not in left_out}
         return digest(naming)[:10]
+
+    @property
+    def is_official_folder(self) -> bool:
+        """Whether the data are a folder of official results, which holds answers too."""
+        return self.data.startswith(OFFICIAL)
 
     @property
     def root(self) -> AnyPath:
         """The run directory, absolute."""
         if self.out is not None:
             return self.out.expanduser().resolve()
-        place = self.data.removeprefix(ROWS).removeprefix(MMIE)
-        place = place.removeprefix("hf:").removeprefix(OFFICIAL).partition("@")[0]
+        place = self.data
+        for prefix in (ROWS, MMIE, "hf:", OFFICIAL):
+            place = place.removeprefix(prefix)
+        place = place.partition("@")[0]
         name = Path(place).name.replace(":", "-") or "run"
         return (Path("runs") / f"{name}-{self.digest}").resolve()
 
@@ -366,6 +396,7 @@ OF_JUDGES = ("mode", "rubric", "baseline")
 _NEWER = ("variants", "pinned", "fidelity")
 """Keys that are left out where they are not set, as runs of earlier versions have none."""
 _OF_SCORERS = ("mode", "models", "rubric", "scorers", "servers")
+"""Keys that do not name the run directory of answers that are only scored."""
 _NOT_NAMING = (
     "address",
     "cluster",
@@ -375,18 +406,21 @@ _NOT_NAMING = (
     "out",
     "report",
 )
+"""Keys that name no run directory, since they change no result."""
+
+# -------------------------------------------------------------- from file, flags, --set
 
 
 def load_config(
     file: Path | None, flags: Mapping[str, Any], settings: Sequence[str] = ()
 ) -> RunConfig:
-    """The config of a command: the file, then the flags that were given, then `--set`.
+    """Return the config of a command: the file, then the flags given, then `--set`.
 
     Raises UsageError for unreadable TOML, unknown keys (with the nearest valid one),
     values of the wrong kind, and API keys, since configs are stored.
     """
-    values = with_data_table(_read(file) if file else {})
-    given = {k: v for k, v in flags.items() if v not in (None, ())}
+    values = with_data_table(_read_toml(file) if file else {})
+    given = {flag: value for flag, value in flags.items() if value not in (None, ())}
     values = merge(values, with_data_table(given))
     values = with_settings(values, settings)
     refuse_keys(values)
@@ -405,22 +439,29 @@ def _joins(values: Mapping[str, Any]) -> bool:
 
 
 def with_data_table(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `values` with `data` as a table, which others say more of."""
-    data = values.get("data")
-    return {**values, "data": {"place": data}} if isinstance(data, str) else dict(values)
+    """Return `values` with `data` as a table, which can be merged with another."""
+    result = dict(values)
+    if isinstance(result.get("data"), str):
+        result["data"] = {"place": result["data"]}
+    return result
 
 
 def _for_scorers(config: RunConfig) -> RunConfig:
-    """`config` whose mode, rubric and baseline are settings of its scorers.
+    """Return `config` with its mode, rubric and baseline as settings of its scorers.
 
     Those of `judge:NAME` stay the run's own. UsageError for a rubric that would be meant
     for two kinds of judges, as no file holds the released texts of both, and for a baseline
     without a scorer of pairs.
     """
-    named = {key: getattr(config, key) for key in OF_JUDGES}
-    given = {key: value for key, value in named.items() if value is not None}
+    given = {}
+    for key in OF_JUDGES:
+        value = getattr(config, key)
+        if value is not None:
+            given[key] = value
     taken: dict[str, dict[str, Any]] = {}
-    for name in dict.fromkeys(map(name_of_turn_scorer, config.scorers)):
+    """By scorer, what it takes of that."""
+    for scorer in config.scorers:
+        name = name_of_turn_scorer(scorer)
         own = {key: value for key, value in given.items() if takes(name, key)}
         if own:
             taken[name] = own
@@ -430,7 +471,10 @@ def _for_scorers(config: RunConfig) -> RunConfig:
             f"baseline {config.baseline!r} is for scorers that judge pairs, and none is "
             "named: give one with --scorer, such as creation:gpt-6.1-sol"
         )
-    of_others = {n: own for n, own in taken.items() if not takes_run_rubric(n)}
+    of_others: dict[str, dict[str, Any]] = {}
+    for name, own in taken.items():
+        if not takes_run_rubric(name):
+            of_others[name] = own
     models = merge(of_others, config.models)
     update: dict[str, Any] = {"models": models, "baseline": None}
     if of_others == taken:
@@ -455,24 +499,28 @@ def _refuse_two_kinds(config: RunConfig, scorers: Iterable[str]) -> None:
 
 
 def _with_defaults(config: RunConfig, *, named: bool) -> RunConfig:
-    """`config` with defaults; a run in its directory supplies systems and scorers."""
+    """Return `config` with defaults; a run in its directory has systems and scorers.
+
+    `named` says whether the user named a file, a system or answers.
+    """
     given = config.model_fields_set
-    answered = config.data.startswith(OFFICIAL) or bool(config.answers)
-    if "systems" in given and not config.systems and not answered:
+    has_answers = config.is_official_folder or bool(config.answers)
+    if "systems" in given and not config.systems and not has_answers:
         raise UsageError("systems is empty: name at least one, or leave the key out")
-    whole = config.systems and "scorers" in given
-    joining = not whole and config.out is not None and is_run(config.out.expanduser())
-    quick = not named and "data" not in given and config.weights in (None, "mini")
-    default = QUICKSTART if quick else SAMPLE
-    systems = config.systems
-    if not (systems or answered or joining):
-        systems = default.systems
-    settings = {
-        "data": default.data if quick else config.data,
-        "systems": systems,
-        "scorers": config.scorers if "scorers" in given or joining else default.scorers,
-        "weights": config.weights or ("pretrained" if named else default.weights),
-    }
+    names_all = bool(config.systems) and "scorers" in given
+    # Of a bucket this is a request, which is saved where nothing depends on it.
+    joins = not names_all and config.out is not None and is_run(config.out.expanduser())
+    is_quickstart = not named and "data" not in given and config.weights in (None, "mini")
+    default = QUICKSTART if is_quickstart else SAMPLE
+    settings: dict[str, Any] = {}
+    if is_quickstart:
+        settings["data"] = default.data
+    if not (config.systems or has_answers or joins):
+        settings["systems"] = default.systems
+    if not ("scorers" in given or joins):
+        settings["scorers"] = default.scorers
+    if config.weights is None:
+        settings["weights"] = "pretrained" if named else default.weights
     return with_absolute_paths(config.model_copy(update=settings))
 
 
@@ -485,24 +533,25 @@ def is_run(root: AnyPath) -> bool:
 
 
 def with_absolute_paths(config: RunConfig) -> RunConfig:
-    """`config` with absolute paths of its data and rubrics too."""
+    """Return `config` with absolute paths of its data and rubrics too."""
     placed = config.model_copy(update={"data": _absolute_data(config.data)})
     return placed.with_rubrics(lambda rubric: rubric.absolute)
 
 
 def _absolute_data(data: str) -> str:
-    scheme, colon, place = data.partition(":")
-    if data_prefix(data) in (None, "hf"):
-        scheme = ""
-        colon = ""
-        place = data
-    named = place == "sample" or place.startswith("hf:")
-    if named or is_miniature(data) or is_function(data):
+    """Return `data` with the path in it made absolute, if it holds one."""
+    scheme = ""
+    place = data
+    if data_prefix(data) not in (None, "hf"):
+        name, colon, place = data.partition(":")
+        scheme = name + colon
+    is_name = place == "sample" or place.startswith("hf:")
+    if is_name or is_miniature(data) or is_function(data):
         return data
-    return f"{scheme}{colon}{_absolute(Path(place))}"
+    return f"{scheme}{_absolute(Path(place))}"
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read_toml(file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(file.read_text())
     except OSError as error:
@@ -525,6 +574,7 @@ def refuse_keys(values: Mapping[str, Any]) -> None:
 
 
 def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every text in plain data, after the dotted key that it stands under."""
     if isinstance(value, str):
         yield name, value
     elif isinstance(value, Mapping):
@@ -536,15 +586,19 @@ def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def parse_setting(setting: str) -> dict[str, Any]:
-    """`models.sdxl-turbo.steps=2` as a nested dict; the value is TOML, else a string."""
+    """Return `models.sdxl-turbo.steps=2` as a nested dict.
+
+    The value is read as TOML; where it is none, it is a string. UsageError for what has no
+    key, and for API keys.
+    """
     key, equals, value = setting.partition("=")
     if not equals or not key.strip():
         raise UsageError(
             f"--set {setting!r} is not of the form key=value, such as models.flux.steps=2"
         )
-    for written in (value, json.dumps(value)):
+    for toml_value in (value, json.dumps(value)):
         with contextlib.suppress(tomllib.TOMLDecodeError):
-            parsed = tomllib.loads(f"{key.strip()} = {written}")
+            parsed = tomllib.loads(f"{key.strip()} = {toml_value}")
             refuse_keys(parsed)
             return parsed
     raise UsageError(
@@ -554,17 +608,19 @@ def parse_setting(setting: str) -> dict[str, Any]:
 
 
 def with_settings(values: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
-    """`values` overridden by each `key=value` in turn; UsageError as `parse_setting`."""
+    """Return `values` overridden by each `key=value` in turn; errors of `parse_setting`."""
     for setting in settings:
         values = merge(values, with_data_table(parse_setting(setting)))
     return dict(values)
 
 
 def merge(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`values` overridden by `over`, table by table."""
+    """Return `values` overridden by `over`, table by table."""
     result = dict(values)
     for key, value in over.items():
-        inner = result.get(key)
-        both = isinstance(inner, Mapping) and isinstance(value, Mapping)
-        result[key] = merge(inner, value) if both else value  # type: ignore[arg-type]
+        former = result.get(key)
+        if isinstance(former, Mapping) and isinstance(value, Mapping):
+            result[key] = merge(former, value)
+        else:
+            result[key] = value
     return result

@@ -19,9 +19,10 @@ from plait.benchmarks.results.files.about import RunAbout
 from plait.benchmarks.results.files.forgetting import about_without, forget_rows
 from plait.benchmarks.results.files.reading import RunResults
 from plait.benchmarks.results.files.rulings import COMPARE, RULINGS
-from plait.benchmarks.runs.experiment import digest_of_run, models_named
+from plait.benchmarks.runs.experiment import digest_of_run
 from plait.benchmarks.runs.forecast.rates import IMAGES
 from plait.benchmarks.runs.opening import open_results
+from plait.benchmarks.runs.resolving import models_named
 from plait.benchmarks.runs.run_directory import (
     digest_in_run,
     former_config,

@@ -17,18 +17,16 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from plait.benchmarks.runs.config import RunConfig, is_run, merge
-from plait.benchmarks.runs.experiment import (
-    Experiment,
+from plait.benchmarks.runs.experiment import Experiment, open_experiment
+from plait.benchmarks.runs.opening import refuse_other_questions
+from plait.benchmarks.runs.queries import read_ids, read_task, settle_data
+from plait.benchmarks.runs.reopening import other_given_answers
+from plait.benchmarks.runs.resolving import (
     NameResolver,
     P,
     ResolvedNames,
-    open_experiment,
-    other_given_answers,
-    read_task,
     refuse_settings_of_nothing,
 )
-from plait.benchmarks.runs.opening import refuse_other_questions
-from plait.benchmarks.runs.queries import read_ids, settle_data
 from plait.benchmarks.runs.run_directory import former_config, read_manifest, refuse_pack
 from plait.benchmarks.tasks.answers import find_changes
 from plait.benchmarks.tasks.changes import NO_CHOICES, DataChoices
@@ -45,6 +43,7 @@ from plait.scorers.judging.sources import PLAIT
 
 Progress = Callable[[int, int], None]
 _UNPINNED = "unpinned:"
+"""How the identity begins of weights whose revision could not be looked up."""
 _FLAGS = ("seed", "weights", "prompts", "composition")
 """Keys of a config that mean the same for all results of a run."""
 
@@ -67,7 +66,7 @@ def join(
     remake: bool = False,
     choices: DataChoices = NO_CHOICES,
 ) -> JoinedRun:
-    """The experiment of `config` joined with the run in its directory.
+    """Return the experiment of `config` joined with the run in its directory.
 
     UsageError names every difference that cannot be joined, with what `choices` there are
     for data that have changed. With `remake`, weights whose files have changed are accepted
@@ -95,16 +94,16 @@ def join(
     identities: dict[str, str] = manifest.get("identities", {})
     former_systems = manifest.get("systems", ())
     given_before = [system for system in given if system.name in former_systems]
-    names = NameResolver(data.task)
+    resolver = NameResolver(data.task)
     # What this command names, with weights as they are now.
-    current = names.resolve(config, given, {})
+    current = resolver.resolve(config, given, {})
     pins = _pins(current.identities, identities)
     # What the run was made of, with its own weights.
-    former = names.resolve(before, given_before, identities)
+    former = resolver.resolve(before, given_before, identities)
     # What the run is to be made of, and what of it this command asks for in its own words.
-    joint = names.resolve(both, given, {**identities, **pins})
-    requested = names.resolve(_with_judges(config, before), given, pins)
-    union = joint.on(both, data)
+    joint = resolver.resolve(both, given, {**identities, **pins})
+    requested = resolver.resolve(_with_judges(config, before), given, pins)
+    union = Experiment.of(joint, both, data)
     differences = [] if remake else [*_other_weights(identities, pins)]
     differences += other_given_answers(manifest, data, union, choices)
     differences += _other_models(former, joint, requested)
@@ -118,12 +117,11 @@ def join(
 
 def _refuse(root: AnyPath, differences: Iterable[str]) -> None:
     """UsageError that names the differences, where there are any, each once."""
-    lines = list(dict.fromkeys(differences))
+    lines = dict.fromkeys(f"  {difference}\n" for difference in differences)
     if lines:
         raise UsageError(
-            f"{root} holds a run that was made differently:\n"
-            + "".join(f"  {line}\n" for line in lines)
-            + "Name another directory with --out, or give the values of that run."
+            f"{root} holds a run that was made differently:\n{''.join(lines)}"
+            "Name another directory with --out, or give the values of that run."
         )
 
 
@@ -147,13 +145,13 @@ def _other_values(
 
 
 def _pins(current: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
-    """Current identities of the models; those of the run where none is available now.
-
-    Without a network no revision can be looked up: the run's own stands.
-    """
+    """Return the models' current identities; the run's where none is available now."""
     pins = {}
     for name, now in current.items():
-        pins[name] = known.get(name, now) if now.startswith(_UNPINNED) else now
+        pins[name] = now
+        if now.startswith(_UNPINNED):
+            # Without a network no revision can be looked up: the run's own stands.
+            pins[name] = known.get(name, now)
     return pins
 
 
@@ -161,26 +159,24 @@ def _other_weights(known: Mapping[str, str], pins: Mapping[str, str]) -> Iterato
     """Name models whose weights have changed since the run was made."""
     for name, now in pins.items():
         then = known.get(name, now)
-        then = known.get(name, now)
         # Nothing is known of weights that the run could not pin: they may be the same.
         if then != now and not then.startswith(_UNPINNED):
             yield f"weights of {name} are {now}, but {then} in the run"
 
 
 def _union(before: RunConfig, config: RunConfig) -> RunConfig:
-    """Everything that either names; new judges get the mode and rubric given now."""
+    """Return everything that either names; new judges get the mode and rubric given now."""
     judge_settings: dict[str, Any] = {}
-    judges = [name for name in config.scorers if takes_run_rubric(name)]
-    former = [name for name in before.scorers if takes_run_rubric(name)]
+    former_judges = _judges_of(before)
     # Mode and rubric of a run are one for all its judges. Where the run's judges have
     # others than those given now, they keep them, and new judges have theirs by name.
-    keeps_rubric = bool(former) and _mode_and_rubric(before) != _mode_and_rubric(config)
-    if keeps_rubric:
+    source = config
+    if former_judges and _mode_and_rubric(before) != _mode_and_rubric(config):
+        source = before
         mode, rubric = _mode_and_rubric(config)
-        for name in judges:
-            if name not in former:
+        for name in _judges_of(config):
+            if name not in former_judges:
                 judge_settings[name] = {"mode": mode, "rubric": rubric}
-    source = before if keeps_rubric else config
     return config.model_copy(
         update={
             "systems": _both(before.systems, config.systems),
@@ -197,12 +193,16 @@ def _union(before: RunConfig, config: RunConfig) -> RunConfig:
 
 
 def _with_judges(config: RunConfig, before: RunConfig) -> RunConfig:
-    """`config`; a mode or rubric without a judge applies to those of the run."""
-    judges = [name for name in before.scorers if takes_run_rubric(name)]
-    names_judge = any(takes_run_rubric(name) for name in config.scorers)
-    if names_judge or not (config.mode or config.rubric):
+    """Return `config`, with the run's judges where it names a rubric or mode and none."""
+    if _judges_of(config) or not (config.mode or config.rubric):
         return config
-    return config.model_copy(update={"scorers": _both(config.scorers, judges)})
+    scorers = _both(config.scorers, _judges_of(before))
+    return config.model_copy(update={"scorers": scorers})
+
+
+def _judges_of(config: RunConfig) -> list[str]:
+    """Return the scorers of a config whose mode and rubric are the run's own."""
+    return [name for name in config.scorers if takes_run_rubric(name)]
 
 
 def _mode_and_rubric(config: RunConfig) -> tuple[str, str]:
@@ -218,24 +218,26 @@ def _both(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
 def _other_models(
     former: ResolvedNames, union: ResolvedNames, requested: ResolvedNames
 ) -> Iterator[str]:
-    """Systems and scorers that would differ from the run's, or from those requested.
+    """Name systems and scorers that would differ from the run's, or from those requested.
 
     What the run does not have, or this command does not name, is compared with itself.
     """
-    for name, joint in _by_name(union.systems).items():
-        there = _by_name(former.systems).get(name, joint)
-        here = _by_name(requested.systems).get(name, joint)
-        yield from _other_stages(name, there, here)
-        then = there.beside_stages
-        now = here.beside_stages
-        for what in {**then, **now}:
-            if then.get(what) != now.get(what):
-                yield f"{name} would {what} differently than in the run"
-    for name, scorer in _by_name(union.scorers).items():
-        before = _by_name(former.scorers).get(name, scorer)
-        current = _by_name(requested.scorers).get(name, scorer)
-        yield from _other_stages(name, before, current)
-        yield from _other_reading(name, before, current)
+    former_systems = _by_name(former.systems)
+    requested_systems = _by_name(requested.systems)
+    for system in union.systems:
+        name = system.name
+        system_then = former_systems.get(name, system)
+        system_now = requested_systems.get(name, system)
+        yield from _other_stages(name, system_then, system_now)
+        yield from _other_doings(name, system_then.beside_stages, system_now.beside_stages)
+    former_scorers = _by_name(former.scorers)
+    requested_scorers = _by_name(requested.scorers)
+    for scorer in union.scorers:
+        name = scorer.name
+        scorer_then = former_scorers.get(name, scorer)
+        scorer_now = requested_scorers.get(name, scorer)
+        yield from _other_stages(name, scorer_then, scorer_now)
+        yield from _other_reading(name, scorer_then, scorer_now)
 
 
 def _by_name(parts: Iterable[P]) -> dict[str, P]:
@@ -245,13 +247,22 @@ def _by_name(parts: Iterable[P]) -> dict[str, P]:
 def _other_stages(
     name: str, there: System | Scorer, here: System | Scorer
 ) -> Iterator[str]:
-    """Name what differs in the stages of one system or scorer."""
+    """Name what differs in the stages of one system or scorer, then and now."""
     if len(there.stages) != len(here.stages):
         yield f"{name} has different stages than in the run"
         return
     for then, now in zip(there.stages, here.stages, strict=True):
         if then.digest != now.digest:
             yield from _other_settings(name, then, now)
+
+
+def _other_doings(
+    name: str, then: Mapping[str, Any], now: Mapping[str, Any]
+) -> Iterator[str]:
+    """Name what a system does differently beside its stages; both by what it does."""
+    for what in {**then, **now}:
+        if then.get(what) != now.get(what):
+            yield f"{name} would {what} differently than in the run"
 
 
 def _other_settings(name: str, then: StageSpec, now: StageSpec) -> Iterator[str]:
@@ -269,7 +280,10 @@ def _other_settings(name: str, then: StageSpec, now: StageSpec) -> Iterator[str]
 
 
 def _other_reading(name: str, there: Scorer, here: Scorer) -> Iterator[str]:
-    """What a scorer does around its stages: rubric, mode, seed, follow-up questions."""
+    """Name what a scorer does differently around its stages.
+
+    That is its rubric, mode, seed and follow-up questions.
+    """
     if there.manner != here.manner:
         yield f"{name}: {here.manner}, but {there.manner} in the run"
     elif _reading(there) != _reading(here):

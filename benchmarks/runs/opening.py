@@ -17,9 +17,9 @@ from typing import Any
 
 from plait.benchmarks.results.files.reading import NoResults, ResultsError, RunResults
 from plait.benchmarks.results.files.schema import ABOUT, FOLDER
-from plait.benchmarks.runs.experiment import reopen, warn_of_faults
 from plait.benchmarks.runs.queries import data_digest
 from plait.benchmarks.runs.records_only import RecordsOnly, is_gone
+from plait.benchmarks.runs.reopening import reopen, warn_of_faults
 from plait.benchmarks.runs.run_directory import digest_in_run, read_manifest
 from plait.benchmarks.tasks.answers import AnswerPlace
 from plait.benchmarks.tasks.task_set import TaskSet

@@ -1,4 +1,12 @@
-"""What a run would do, as a value: jobs by stage, what is missing, and its forecast."""
+"""What a run would do, as a value: jobs by stage, what is missing, and its forecast.
+
+    plan = RunPlan.of(experiment)
+    plan.ready()          # whether `plait run` would start
+    plan.show(console)    # what `plait plan` prints
+
+Nothing is started and nothing written. Where a budget is given, the run is trimmed to as
+many queries as fit (`_within_budget`).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.text import Text
@@ -16,17 +24,13 @@ from rich.text import Text
 from plait.benchmarks.results.files.current import CurrentResults
 from plait.benchmarks.results.table import ResultTable, TableColumn
 from plait.benchmarks.runs.config import is_run
-from plait.benchmarks.runs.experiment import (
-    Experiment,
-    engine_options,
-    find_superseded,
-    key_problems,
-    package_problems,
-)
+from plait.benchmarks.runs.experiment import Experiment, engine_options
 from plait.benchmarks.runs.forecast.forecast import Forecast, time_text
 from plait.benchmarks.runs.forecast.machines import Machine
 from plait.benchmarks.runs.forecast.rates import Sources
 from plait.benchmarks.runs.reference import FidelityPlan
+from plait.benchmarks.runs.reopening import find_superseded
+from plait.benchmarks.runs.requirements import key_problems, package_problems
 from plait.benchmarks.runs.run_directory import read_manifest
 from plait.benchmarks.tasks.row_tables import IdTable
 from plait.benchmarks.wording import quantity
@@ -35,7 +39,7 @@ from plait.cluster.plan import Plan, thinking_drafts
 from plait.cluster.shard import Shard
 from plait.cluster.sources import StageSource, sources_of
 from plait.cluster.store import Store
-from plait.generators.base import StageSpec
+from plait.generators.base import Placement
 from plait.generators.buckets import AnyPath
 from plait.generators.document import Image, Malformed, Query
 from plait.generators.errors import UsageError
@@ -48,8 +52,11 @@ from plait.scorers.applicability import (
     group_lines,
 )
 
-_COUNTS = ("requests", "shared", "done", "to run", "later (max)", "batch")
-"""Headings of the numbers of `_row`."""
+_HEAD = (
+    *("stage", "kind", "requests", "shared", "done", "to run", "later (max)", "batch"),
+    TableColumn("one worker needs", numeric=False),
+)
+"""Headings of `_row`."""
 _OF_ALL = 200
 """Trimming is exact to one part in so many of the queries."""
 
@@ -162,10 +169,12 @@ class RunPlan:
             )
         config = experiment.config
         store = Store(config.root)
-        # A run that has ended need not be read again to see that nothing is missing.
-        settled = None if remake or shard else experiment.current_results()
-        if settled is not None and not settled.is_complete():
-            settled = None
+        settled = None
+        if not remake and shard is None:
+            # A run that has ended need not be read again to see that nothing is missing.
+            current = experiment.current_results()
+            if current is not None and current.is_complete():
+                settled = current
         trials = _Trials(
             experiment=experiment,
             store=store,
@@ -179,29 +188,23 @@ class RunPlan:
         again = thinking_drafts(experiment.plan.part(shard), store) if remake else ()
         with store.without(again):
             plan = _within_budget(trials.plan_of, experiment, options)
-        # Keys, packages and weights are missing only for stages that have work left: a run
-        # that has ended can be reported without any of them.
-        left = [c.spec for c in plan.counts if c.to_run]
-        made = plan.experiment
-        planned = ExpectedAnswers(made.systems, made.queries, config.repeats)
-        found = applicability(made.scorers, planned)
-        weights = experiment.missing_weights if left else ()
+        planned = plan.experiment
+        is_trimmed = planned is not experiment
+        expected = ExpectedAnswers(planned.systems, planned.queries, config.repeats)
+        applies = applicability(planned.scorers, expected)
+        making = replace(experiment.plan, systems=()) if only_scorers else experiment.plan
         return replace(
             plan,
             # A trimmed run is another, with other queries.
-            settled=settled if made is experiment else None,
-            missing=[
-                *package_problems(left, engine_options(config)),
-                *key_problems(left),
-                *weights,
-            ],
+            settled=None if is_trimmed else settled,
+            missing=_missing_requirements(experiment, plan.counts),
             made_again=[str(change) for change in find_superseded(experiment, store)],
             remake=remake,
-            sources=sources_of(_making(experiment.plan, only_scorers), store),
+            sources=sources_of(making.stages, store),
             same_code=same_code,
             retired=list(retirements(experiment.plan.stages, date.today())),
-            applicability=found,
-            useless_scorers=_useless_scorers(made, found),
+            applicability=applies,
+            useless_scorers=_useless_scorers(planned, applies),
         )
 
     @property
@@ -232,9 +235,11 @@ class RunPlan:
     @property
     def malformed(self) -> Sequence[str]:
         """Rows of the task set that count as failed."""
-        broken: dict[str, Any] = dict(self.experiment.task.about).get("malformed") or {}
-        rules = ", ".join(f"{n:,} {rule}" for rule, n in broken.items())
-        return [f"{rules}; these rows count as failed"] if broken else []
+        by_rule = self.experiment.task.about.get("malformed")
+        if not by_rule:
+            return []
+        rules = ", ".join(f"{rows:,} {rule}" for rule, rows in by_rule.items())
+        return [f"{rules}; these rows count as failed"]
 
     @property
     def pinned(self) -> Sequence[str]:
@@ -268,6 +273,7 @@ class RunPlan:
     @property
     def kept_images(self) -> str:
         """How many images of the data the run's results will hold copies of."""
+        # An image that several queries show is copied once.
         known = IdTable()
         size = 0
         for query in self.experiment.queries:
@@ -314,16 +320,16 @@ class RunPlan:
     @property
     def table(self) -> ResultTable:
         """One row per stage, and everything that needs attention below."""
-        need = TableColumn("one worker needs", numeric=False)
-        head = ("stage", "kind", *_COUNTS, need)
-        notes = [f"{what}: {text}" for what, _, text in self._remarks]
+        notes = [f"{remark.heading}: {remark.text}" for remark in self._remarks]
+        notes += self.partly_scored
+        notes += self.shared
         rows = [_row(tally) for tally in self.counts]
-        notes += [*self.partly_scored, *self.shared]
-        return ResultTable.of(self.extent, head, rows, notes)
+        return ResultTable.of(self.extent, _HEAD, rows, notes)
 
     @property
-    def _remarks(self) -> Iterator[tuple[str, str, str]]:
-        """Yield what needs attention: its heading, a colour and the text."""
+    def _remarks(self) -> list[_Remark]:
+        """What needs attention, the most urgent first."""
+        remarks = []
         for heading, colour, texts in (
             ("missing", "red", self.missing),
             ("cannot score", "red", self.useless_scorers),
@@ -338,22 +344,25 @@ class RunPlan:
         ):
             for text in texts:
                 if text:
-                    yield heading, colour, text
+                    remarks.append(_Remark(heading, colour, text))
+        return remarks
 
     def show(self, console: Console) -> None:
         """Print all of it: first what it takes, and what is in the way."""
         console.print(f"forecast: {self.forecast.headline}")
-        for heading, colour, text in self._remarks:
-            console.print(Text(heading, colour), text)
+        for remark in self._remarks:
+            console.print(Text(remark.heading, remark.colour), remark.text)
         console.print(f"run directory {self.root}")
         console.print(replace(self.table, notes=()).rich)
         for line in (*self.partly_scored, *self.shared):
             console.print(line)
-        if kept := self.kept_images:
+        kept = self.kept_images
+        if kept:
             console.print(f"copied into its results: {kept}")
         if self.forecast.stages:
             table = self.forecast_table
             console.print()
+            # The first note is the headline, which stands above.
             console.print(replace(table, notes=table.notes[1:]).rich)
 
     @property
@@ -365,21 +374,32 @@ class RunPlan:
         return self.table.html
 
 
+class _Remark(NamedTuple):
+    """Something about a plan that needs attention."""
+
+    heading: str
+    colour: str
+    text: str
+
+
 def _row(tally: StageCount) -> list[str]:
-    numbers = (
-        tally.requests,
-        tally.requests - tally.distinct,
-        tally.done,
-        tally.distinct - tally.done,
-        tally.later,
-    )
-    placement = tally.spec.placement
-    texts = (*(f"{n:,}" for n in numbers), str(placement.batch_size))
-    return [tally.spec.name, tally.spec.kind.value, *texts, _need(tally)]
+    """Return the line of a stage in the table of a plan."""
+    spec = tally.spec
+    return [
+        spec.name,
+        spec.kind.value,
+        f"{tally.requests:,}",
+        f"{tally.requests - tally.distinct:,}",
+        f"{tally.done:,}",
+        f"{tally.distinct - tally.done:,}",
+        f"{tally.later:,}",
+        str(spec.placement.batch_size),
+        _need_text(spec.placement),
+    ]
 
 
-def _need(tally: StageCount) -> str:
-    placement = tally.spec.placement
+def _need_text(placement: Placement) -> str:
+    """Say what one worker of a stage needs: `1 GPU, 2 CPU, about 40 GiB`."""
     if placement.endpoint and placement.server is None:
         return f"{placement.endpoint}, {placement.concurrency} at a time"
     parts = []
@@ -395,25 +415,43 @@ def _need(tally: StageCount) -> str:
     return f"server {placement.server.name}: {', '.join(parts)}"
 
 
-def _making(plan: Plan, only_scorers: bool) -> Sequence[StageSpec]:
-    """The stages that may make records."""
-    return replace(plan, systems=()).stages if only_scorers else plan.stages
+def _missing_requirements(
+    experiment: Experiment, counts: Iterable[StageCount]
+) -> list[str]:
+    """Return packages, API keys and weights that stages with work left do not have.
+
+    A run that has ended can be reported without any of them.
+    """
+    left = [tally.spec for tally in counts if tally.to_run]
+    if not left:
+        return []
+    return [
+        *package_problems(left, engine_options(experiment.config)),
+        *key_problems(left),
+        *experiment.missing_weights,
+    ]
 
 
-def _useless_scorers(made: Experiment, found: Iterable[Applicability]) -> list[str]:
+def _useless_scorers(
+    experiment: Experiment, of_queries: Iterable[Applicability]
+) -> list[str]:
     """Say which new scorers can score no answer, whichever queries of the data are asked.
 
-    Of a few queries, a scorer may suit none by chance.
+    `of_queries` is what each scorer can score of those that are asked.
     """
-    root = made.config.root
-    former = read_manifest(root).get("scorers", ()) if is_run(root) else ()
-    idle = {a.scorer for a in found if a.answers and not a.scorable}.difference(former)
+    config = experiment.config
+    former = read_manifest(config.root).get("scorers", ()) if is_run(config.root) else ()
+    idle = set()
+    for applies in of_queries:
+        if applies.answers and not applies.scorable and applies.scorer not in former:
+            idle.add(applies.scorer)
     if not idle:
         return []
-    planned = ExpectedAnswers(made.systems, made.task.samples, made.config.repeats)
-    scorers = [scorer for scorer in made.scorers if scorer.name in idle]
-    applies = applicability(scorers, planned)
-    return [a.refused for a in applies if a.refused]
+    # Of a few queries a scorer may suit none by chance, so that all are asked for.
+    every = ExpectedAnswers(experiment.systems, experiment.task.samples, config.repeats)
+    scorers = [scorer for scorer in experiment.scorers if scorer.name in idle]
+    of_all = applicability(scorers, every)
+    return [applies.refused for applies in of_all if applies.refused]
 
 
 @dataclass(frozen=True, slots=True)
@@ -432,10 +470,11 @@ class ExpectedAnswers:
         for query in self.queries:
             if isinstance(query, Malformed):
                 continue
+            # Systems whose answers have the same form count together.
             forms = Counter(system.answer_form(query) for system in self.systems)
-            for form, number in forms.items():
+            for form, systems in forms.items():
                 if form is not None:
-                    yield PlannedAnswers(query, form, number * self.repeats)
+                    yield PlannedAnswers(query, form, systems * self.repeats)
 
 
 # ------------------------------------------------------------------------------ budget
@@ -470,15 +509,17 @@ class _Trials:
         return self._plans[queries]
 
     def _make(self, queries: int) -> RunPlan:
-        whole = queries == len(self.experiment.queries)
-        made = self.experiment if whole else self.experiment.with_limit(queries)
-        part = made.plan.part(self.shard)
-        if whole and self.settled is not None:
+        experiment = self.experiment
+        is_whole = queries == len(experiment.queries)
+        if not is_whole:
+            experiment = experiment.with_limit(queries)
+        part = experiment.plan.part(self.shard)
+        if is_whole and self.settled is not None:
             counts = self.settled.counts(part, only_scorers=self.only_scorers)
         else:
             counts = count(part, self.store, only_scorers=self.only_scorers)
         return RunPlan(
-            experiment=made,
+            experiment=experiment,
             counts=counts,
             forecast=self._forecast(part, counts),
             shard=self.shard,
@@ -487,12 +528,14 @@ class _Trials:
 
     def _forecast(self, part: Plan, counts: Sequence[StageCount]) -> Forecast:
         engine = self.experiment.config.engine
-        most = engine.max_cost
+        max_cost = engine.max_cost
+        if self.shard is not None:
+            max_cost = self.shard.share(max_cost)
         return Forecast.of(
             part,
             counts,
             self.sources,
-            max_cost=self.shard.share(most) if self.shard else most,
+            max_cost=max_cost,
             price_per_gpu_hour=engine.price_per_gpu_hour,
             currency=engine.currency,
         )
@@ -541,7 +584,8 @@ def _within_budget(
 
 def over_budget(forecast: Forecast, hours: float, *, trim: bool = False) -> str:
     """Say why a run is not within a budget; empty where it is, or is to be trimmed."""
-    if unknown := ", ".join(forecast.missing):
+    unknown = ", ".join(forecast.missing)
+    if unknown:
         return (
             f"--budget-hours {hours:g} cannot be checked: the {unknown} "
             "have not been measured. Run a few queries first (--limit 8) into a folder "
@@ -549,8 +593,9 @@ def over_budget(forecast: Forecast, hours: float, *, trim: bool = False) -> str:
         )
     if trim or forecast.hours.mean <= hours:
         return ""
-    busiest = sorted(forecast.stages, key=lambda s: s.busy_s, reverse=True)[:3]
-    parts = ", ".join(f"{s.spec.name} {time_text(s.busy_s)}" for s in busiest)
+    by_time = sorted(forecast.stages, key=lambda stage: stage.busy_s, reverse=True)
+    busiest = [f"{stage.spec.name} {time_text(stage.busy_s)}" for stage in by_time[:3]]
+    parts = ", ".join(busiest)
     return (
         f"{_excess(forecast, hours)}; most of that is {parts}. Add --trim to answer as "
         "many queries as fit, or lower --limit."

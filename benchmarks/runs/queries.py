@@ -1,21 +1,22 @@
-"""The queries that a run asks: selected from its data, which may have changed meanwhile.
+"""The queries that a run asks: read from its data and selected from them.
 
-A command that makes records for a run that is there compares the data with what the run
-stored of them. Where queries have changed or are gone, or rows are asked that the data did
-not have, it is refused until the user chooses (`DataChoices`). Commands that only read do
-not look at data.
+Data may change between two commands on one run. A command that makes records for a run that
+is there compares the data with what the run stored of them. Where queries have changed or
+are gone, or rows are asked that the data did not have, it is refused until the user chooses
+(`DataChoices`). Commands that only read do not look at data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from plait.benchmarks.results.files.reading import NoResults, ResultsError, RunResults
-from plait.benchmarks.runs.config import RunConfig
+from plait.benchmarks.runs.config import OFFICIAL, RunConfig
 from plait.benchmarks.runs.run_directory import former_config
+from plait.benchmarks.tasks import answers
 from plait.benchmarks.tasks.changes import (
     KEPT,
     DataChoices,
@@ -27,16 +28,19 @@ from plait.benchmarks.tasks.changes import (
     queries_digest,
     with_stored,
 )
+from plait.benchmarks.tasks.mmie import official
 from plait.benchmarks.tasks.row_tables import IdTable, RowDigests
 from plait.benchmarks.tasks.task_set import (
     TaskError,
     TaskSet,
     limit_queries,
+    load,
     select_queries,
 )
 from plait.generators.buckets import AnyPath
 from plait.generators.document import Malformed, Query
 from plait.generators.errors import UsageError
+from plait.generators.system import System
 
 QUERIES = "queries"
 """The manifest's entry with a digest of the run's queries (`queries_digest`)."""
@@ -65,6 +69,66 @@ class SettledData:
     """What becomes of the changes, for people."""
 
 
+# ------------------------------------------------------------------ reading and selecting
+
+
+def read_task(
+    config: RunConfig, on_progress: Callable[[int, int], None] | None = None
+) -> tuple[TaskSet, tuple[System, ...]]:
+    """Return the queries, and the systems whose answers come with them."""
+    given: tuple[System, ...] = ()
+    if config.is_official_folder:
+        task, given = official.systems_of_folder(Path(config.data.removeprefix(OFFICIAL)))
+    else:
+        task = load(
+            config.data,
+            prompts=config.prompts,
+            reading=config.reading,
+            on_progress=on_progress,
+        )
+    if not config.answers:
+        return task, given
+    return answers.systems_of_answers(task, config.answers, reading=config.reading)
+
+
+def selection(config: RunConfig, task: TaskSet, ids: Ids) -> Queries:
+    """Return the queries that a config selects, of those with `ids` where these are given.
+
+    TaskError where there are none, and for ids that the task set does not have.
+    """
+    queries = task.samples
+    if not queries:
+        raise TaskError(f"{config.data} holds no queries")
+    if ids is not None:
+        queries = select_queries(queries, ids)
+    if config.limit is not None:
+        queries = limit_queries(queries, config.limit, config.seed)
+    return queries
+
+
+def read_ids(config: RunConfig) -> list[str] | None:
+    """Return the ids in a config's file of them; None where it names none.
+
+    UsageError for a file that cannot be read or holds none.
+    """
+    file = config.ids
+    if file is None:
+        return None
+    try:
+        text = file.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"--ids {file}: {reason}") from None
+    lines = [line.strip() for line in text.split("\n")]
+    ids = [line for line in lines if line]
+    if not ids:
+        raise UsageError(f"--ids {file} holds no query id; give one a line")
+    return ids
+
+
+# ---------------------------------------------------------------------- data that change
+
+
 def read_stored_queries(root: AnyPath) -> StoredQueries | None:
     """Return what the run in `root` stored of its data.
 
@@ -75,8 +139,10 @@ def read_stored_queries(root: AnyPath) -> StoredQueries | None:
         results = RunResults.at(root)
     except NoResults:
         return None
-    columns = results.table("data", ["id", "digest"]).columns
-    rows = RowDigests(zip(*(column.to_pylist() for column in columns), strict=True))
+    data = results.table("data", ["id", "digest"])
+    row_ids = data.column("id").to_pylist()
+    digests = data.column("digest").to_pylist()
+    rows = RowDigests(zip(row_ids, digests, strict=True))
     ids = results.table("queries", ["id"]).column("id").to_pylist()
     return StoredQueries(rows, ids, lambda: results.queries.values())
 
@@ -90,7 +156,11 @@ def settle_data(
     ids: Ids,
     run: str = "the run",
 ) -> SettledData:
-    """Return `task` as the run in `root`, called `run`, goes on with it under `config`."""
+    """Return `task` as the run in `root`, called `run`, goes on with it under `config`.
+
+    Three things are compared with what the run stored: the queries that it asked, the rows
+    that are asked now and were not in the data then, and whether a query is asked no more.
+    """
     before = former_config(root, manifest)
     stored = read_stored_queries(root)
     now = data_rows(task)
@@ -105,36 +175,45 @@ def settle_data(
         task = with_stored(task, stored, kept)
         gone = set()
         now.update((id, stored.rows[id]) for id in kept)
+    # By ids of a file, those that are gone would be refused as unknown.
     left = None if ids is None else [id for id in ids if id not in gone]
     queries = selection(config, task, left)
     selected = [query.id for query in queries]
-    if new := new_rows(selected, stored, now):
+    new = new_rows(selected, stored, now)
+    if new:
         late = "not in the data then"
-        rows = ids_text(new, f"row asked was {late}", f"rows asked were {late}")
+        told = ids_text(new, f"row asked was {late}", f"rows asked were {late}")
         if choices.add:
-            remarks.append(f"{rows}: added")
+            remarks.append(f"{told}: added")
         else:
-            refusals.append(f"{since}: {rows}. --changed-data add includes them")
+            refusals.append(f"{since}: {told}. --changed-data add includes them")
     if refusals and before.data != config.data:
         refusals.insert(0, _other_name(before, config))
     former = [id for id in stored.ids if id not in gone]
     lost = {*former}.difference(selected)
     refusals += _refuse_lost(len(lost), len(former), len(queries))
-    kept_rows = stored.rows.copy()
-    if gone:
-        kept_rows = RowDigests(row for row in stored.rows.items() if row[0] not in gone)
-    asked_now = {*changes.changed, *new}  # all others asked are as they were stored
-    kept_rows.update((id, now[id]) for id in selected if id in asked_now)
+    rows = _stored_rows(stored, gone)
+    # All other rows that are asked are as they were stored.
+    asked_anew = {*changes.changed, *new}
+    rows.update((id, now[id]) for id in selected if id in asked_anew)
     return SettledData(
         task=task,
         queries=queries,
         ids=left,
-        rows=kept_rows,
+        rows=rows,
         asked=stored.ids,
         former=len(former),
         refusals=refusals,
         remarks=remarks,
     )
+
+
+def _stored_rows(stored: StoredQueries, gone: Collection[str]) -> RowDigests:
+    """Return a copy of the rows that a run stored, without those that are gone."""
+    if not gone:
+        # A copy of its bytes, where rows would be added one by one.
+        return stored.rows.copy()
+    return RowDigests((id, digest) for id, digest in stored.rows.items() if id not in gone)
 
 
 def _word_changes(
@@ -200,20 +279,24 @@ def _as_a_whole(
 ) -> SettledData:
     """The same where the run stored no queries: which of them have changed is not known."""
     difference = other_data(before, config, manifest, task, now)
-    refusals = list[str]()
     if difference and not (choices.remake and choices.add):
-        refusals.append(
+        refusal = (
             f"data {config.data} has changed since {run} was made ({difference}), and "
             "it is not known in which queries: --changed-data remake with "
             "--changed-data add takes all of them as they are now"
         )
         if before.data != config.data:
-            refusals = [_other_name(before, config)]
-        return SettledData(task=task, queries=(), ids=ids, refusals=refusals)
+            refusal = _other_name(before, config)
+        return SettledData(task=task, queries=(), ids=ids, refusals=[refusal])
     queries = selection(config, task, ids)
+    # Where the data are others, all queries are asked anew, and none can be lost.
     former = () if difference else selection(before, task, manifest.get("ids"))
-    here = IdTable(map(_place, queries))
-    lost = IdTable(place for place in map(_place, former) if place not in here)
+    asked = IdTable(_place(query) for query in queries)
+    lost = IdTable()
+    for query in former:
+        place = _place(query)
+        if place not in asked:
+            lost.add(place)
     return SettledData(
         task=task,
         queries=queries,
@@ -243,9 +326,12 @@ def other_data(
             asked = selection(before, task, manifest.get("ids"))
         except TaskError as error:
             return str(error)
-        same = queries_digest((query.id for query in asked), now) == manifest[QUERIES]
+        digest = queries_digest((query.id for query in asked), now)
+        same = digest == manifest[QUERIES]
+    elif then and here:
+        same = then == here
     else:
-        same = then == here if then and here else before.data == config.data
+        same = before.data == config.data
     if same:
         return ""
     if then and here and then != here:
@@ -266,7 +352,7 @@ def _refuse_lost(lost: int, former: int, asked: int) -> Iterator[str]:
 
 
 def _place(query: Query | Malformed) -> str:
-    """Distinguishes a malformed row from the valid one with its id."""
+    """Return what distinguishes a malformed row from the valid one with its id."""
     return f"{query.id}\n{getattr(query, 'row', None)}"
 
 
@@ -292,34 +378,3 @@ def data_digest(manifest: Mapping[str, Any]) -> str | None:
     """Return the digest of the data that a run was made with, where it has one."""
     digest: str | None = (manifest.get("data") or {}).get("digest")
     return digest
-
-
-def selection(config: RunConfig, task: TaskSet, ids: Ids) -> Queries:
-    """Return the queries that a config selects, of those with `ids` where these are given.
-
-    TaskError where there are none, and for ids that the task set does not have.
-    """
-    queries = task.samples
-    if not queries:
-        raise TaskError(f"{config.data} holds no queries")
-    if ids is not None:
-        queries = select_queries(queries, ids)
-    if config.limit is not None:
-        queries = limit_queries(queries, config.limit, config.seed)
-    return queries
-
-
-def read_ids(config: RunConfig) -> list[str] | None:
-    """Return the ids in a config's file of them; None where it names none."""
-    return None if config.ids is None else _ids(config.ids)
-
-
-def _ids(file: Path) -> list[str]:
-    try:
-        lines = [line.strip() for line in file.read_text("utf-8-sig").split("\n")]
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise UsageError(f"--ids {file}: {reason}") from None
-    if not any(lines):
-        raise UsageError(f"--ids {file} holds no query id; give one a line")
-    return [line for line in lines if line]

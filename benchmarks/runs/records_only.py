@@ -18,7 +18,7 @@ from typing import Any
 
 from plait.benchmarks.results.reasons import MissingValue, count_reasons, reasons_table
 from plait.benchmarks.results.table import ResultTable
-from plait.benchmarks.runs.experiment import models_named
+from plait.benchmarks.runs.resolving import models_named
 from plait.benchmarks.runs.run_directory import digest_in_run
 from plait.benchmarks.tasks.task_set import TaskError
 from plait.cluster.parts import DamagedPart, open_part, parts_in, reading, stage_folders

@@ -5,7 +5,8 @@
     run.answers(outcome="done")         # as many as there are, read in blocks
 
 What failed, was skipped or is not made yet keeps its place everywhere, with its reason;
-none of it becomes a number.
+none of it becomes a number. `RunData` is what `plait.open_run` and `plait.run` return; the
+classes above it are what its methods return.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from plait.benchmarks.results.notebook import (
 from plait.benchmarks.results.paired import SystemComparison
 from plait.benchmarks.results.reasons import reasons_table
 from plait.benchmarks.results.table import ResultTable
+from plait.benchmarks.runs.experiment import MOST_WITH_NOTES
 from plait.benchmarks.runs.opening import open_results
 from plait.benchmarks.runs.run_directory import read_manifest
 from plait.benchmarks.tasks.published import Answer
@@ -74,8 +76,6 @@ Name = str | Iterable[str] | None
 """One name, several, or all."""
 _AT_ONCE = 512
 """Answers that are read together, since reading one alone takes as long."""
-_MOST_WITH_NOTES = 20_000
-"""Notes of stages are read where the run has at most this many answers."""
 
 
 class NoDocument(PlaitError, RuntimeError):
@@ -112,10 +112,10 @@ class TaskQuery:
     def __str__(self) -> str:
         if isinstance(self.sample, Malformed):
             return f"{self.id}\nmalformed: {self.sample.reason}"
-        turns = (
-            f"{turn.role}: {text_with_marks(turn.content)}" for turn in self.sample.turns
-        )
-        return "\n".join([self.id, *turns])
+        lines = [self.id]
+        for turn in self.sample.turns:
+            lines.append(f"{turn.role}: {text_with_marks(turn.content)}")
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         return box(heading(self.id), query_html(self.sample, self.read))
@@ -146,7 +146,7 @@ class ScorerVerdict:
 
     @classmethod
     def of(cls, outcome: Outcome[Score] | None) -> "ScorerVerdict":
-        """The verdict in an outcome; that of a score not yet made where it is None."""
+        """Return the verdict in an outcome; None is that of a score not yet made."""
         name, reason, fault = outcome_of(outcome)
         parts: Mapping[str, Any] = {}
         if isinstance(outcome, Result):
@@ -202,7 +202,7 @@ class QueryAnswer:
         repeat: int = 1,
         scores: Mapping[str, Outcome[Score] | None] = MappingProxyType({}),
     ) -> "QueryAnswer":
-        """The answer in an outcome, and its scores; one not yet made where it is None."""
+        """Return the answer in an outcome, with its scores; None is one not made yet."""
         outcome, reason, fault = outcome_of(document)
         shown = None
         if isinstance(document, Result):
@@ -242,8 +242,11 @@ class QueryAnswer:
 
     def __str__(self) -> str:
         content = text_with_marks(self.document.segments) if self.document else _why(self)
-        scores = (f"{name}: {verdict}" for name, verdict in self.scores.items())
-        return "\n".join([self._name, content, *scores])
+        return "\n".join([self._name, content, *self._score_lines])
+
+    @property
+    def _score_lines(self) -> list[str]:
+        return [f"{name}: {verdict}" for name, verdict in self.scores.items()]
 
     @property
     def _name(self) -> str:
@@ -259,7 +262,7 @@ class QueryAnswer:
         if self.document is None:
             return name + missing_note(_why(self))
         content = content_html(self.document.segments, self.document.read)
-        scores = (heading(f"{n}: {v}") for n, v in self.scores.items())
+        scores = [heading(line) for line in self._score_lines]
         return "".join([name, content, *scores])
 
 
@@ -304,18 +307,21 @@ class Answers(Sequence[QueryAnswer]):
             # Answers are mostly asked for one after the other: a file is opened once for
             # all that stand near each other.
             start = place // _AT_ONCE * _AT_ONCE
+            rows = self.rows[start : start + _AT_ONCE]
             self._near.clear()
-            read = self.run._read_answers(self.rows[start : start + _AT_ONCE])
-            self._near.update(enumerate(read, start))
+            for near, answer in enumerate(self.run._read_answers(rows), start):
+                self._near[near] = answer
         return self._near[place]
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __repr__(self) -> str:
-        counted = Counter(self.run._column("outcome", self.rows))
-        outcomes = ", ".join(f"{n:,} {name}" for name, n in counted.items())
-        return f"Answers({len(self):,}: {outcomes})" if counted else "Answers(0)"
+        if not len(self):
+            return "Answers(0)"
+        counts = Counter(self.run._column("outcome", self.rows))
+        outcomes = ", ".join(f"{n:,} {name}" for name, n in counts.items())
+        return f"Answers({len(self):,}: {outcomes})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -344,10 +350,14 @@ class QueryView:
         return f"QueryView({self.query.id!r}: {quantity(len(self.answers), 'answer')})"
 
     def __str__(self) -> str:
-        return "\n\n".join(map(str, [self.query, *self.answers]))
+        parts = [str(self.query)]
+        for answer in self.answers:
+            parts.append(str(answer))
+        return "\n\n".join(parts)
 
     def _repr_html_(self) -> str:
-        return self.query._repr_html_() + beside(*(a.html for a in self.answers))
+        columns = [answer.html for answer in self.answers]
+        return self.query._repr_html_() + beside(*columns)
 
 
 def read_answers(
@@ -446,10 +456,10 @@ class RunData:
     def queries(self) -> Mapping[str, TaskQuery]:
         """The queries by id, in the order of the task set."""
         prompt = self.results.prompt
-        return {
-            id: TaskQuery(id=id, sample=sample, prompt=prompt, read=self.read)
-            for id, sample in self.results.queries.items()
-        }
+        queries = {}
+        for id, sample in self.results.queries.items():
+            queries[id] = TaskQuery(id=id, sample=sample, prompt=prompt, read=self.read)
+        return queries
 
     def answers(
         self,
@@ -484,25 +494,29 @@ class RunData:
         repeats = self.about.repeats
         if repeat is not None and not 1 <= repeat <= repeats:
             raise UsageError(f"repeat {repeat} is not from 1 to {repeats}")
+        board = self.board
         asked = {
             "system": _valid_names("system", system, self.systems),
             "query": _valid_names("query", query, self.queries),
-            "category": _valid_names("category", category, self.board.category_names),
+            "category": _valid_names("category", category, board.category_names),
             "outcome": _valid_names("outcome", outcome, DOCUMENT_OUTCOMES),
         }
-        numbers = self.board.table.column("repeat").to_numpy()
-        wanted = self.board.is_answer
+        repeat_numbers = board.table.column("repeat").to_numpy()
+        # By row of the board's table: whether it is an answer that was asked for.
+        wanted = board.is_answer
         # Not `&=`, which would change the mask that the board keeps.
         for column, names in asked.items():
             if names is not None:
-                wanted = wanted & self.board.column[column].is_(*names)
+                wanted = wanted & board.column[column].is_(*names)
         if repeat is not None:
-            wanted = wanted & (numbers == repeat)
+            wanted = wanted & (repeat_numbers == repeat)
         rows = np.flatnonzero(wanted)
-        by_system = self.board.column["system"].recode(self.systems)[rows]
-        by_query = self.board.column["query"].recode([*self.queries])[rows]
+        by_system = board.column["system"].recode(self.systems)[rows]
+        by_repeat = repeat_numbers[rows]
+        by_query = board.column["query"].recode([*self.queries])[rows]
         # The last key of `lexsort` is the first to be sorted by.
-        return Answers(self, rows[np.lexsort((by_query, numbers[rows], by_system))])
+        order = np.lexsort((by_query, by_repeat, by_system))
+        return Answers(self, rows[order])
 
     def answer(self, query: str, system: str, repeat: int = 1) -> QueryAnswer:
         """Return what `system` made of a query; `repeat` counts from 1. UsageError.
@@ -531,8 +545,7 @@ class RunData:
             clipscore: not applicable: the query asks for no images
             truth:match: not applicable: the query asks for no images
         """
-        names = _valid_names("system", systems, self.systems)
-        names = names or [row["system"] for row in rank(self.board)]
+        names = self._names_or_ranked(systems)
         answers = self.answers(system=names, query=query, repeat=1)
         by_system = {answer.system: answer for answer in answers}
         return QueryView(self.queries[query], [by_system[name] for name in names])
@@ -623,9 +636,11 @@ class RunData:
             (664, 460)
             >>> sheet.save("sheet.png")
         """
-        columns = _valid_names("system", systems, self.systems)
-        columns = columns or [row["system"] for row in rank(self.board)]
-        single = {s.name: s for s in self.board.scorers if not s.of_sets}
+        columns = self._names_or_ranked(systems)
+        single = {}
+        for candidate in self.board.scorers:
+            if not candidate.of_sets:
+                single[candidate.name] = candidate
         named = _valid_names("scorer", scorer, single) or [*single][:1]
         chosen = queries
         if not isinstance(queries, int):
@@ -637,6 +652,11 @@ class RunData:
         if not sheet.queries:
             raise UsageError(f"no answer of {', '.join(columns)} holds an image")
         return draw_sheet(sheet, self.read)
+
+    def _names_or_ranked(self, systems: Name) -> list[str]:
+        """Return the systems that are named; where none is, all, the best first."""
+        names = _valid_names("system", systems, self.systems)
+        return names or [row["system"] for row in rank(self.board)]
 
     @property
     def table(self) -> Frame:
@@ -676,10 +696,12 @@ class RunData:
         """One row per system: an average of each scorer with its interval, and counts."""
         board = self.board
         table = headline_table(board)
-        warning = [f"Warning: {board.warning}."] if board.warning else []
-        about = (*board.about_replies, *board.about_scorers)
-        notes = (*warning, outcomes_note(board), *table.notes, *about)
-        return replace(table, notes=notes)
+        notes = [f"Warning: {board.warning}."] if board.warning else []
+        notes.append(outcomes_note(board))
+        notes += table.notes
+        notes += board.about_replies
+        notes += board.about_scorers
+        return replace(table, notes=tuple(notes))
 
     @property
     def reasons(self) -> ResultTable:
@@ -689,7 +711,8 @@ class RunData:
     @property
     def damage(self) -> tuple[str, ...]:
         """What was found damaged while reading; such records count as missing."""
-        return (*self.results.store.notices, *(str(d) for d in self.read.damage.values()))
+        of_images = [str(damage) for damage in self.read.damage.values()]
+        return (*self.results.store.notices, *of_images)
 
     def __repr__(self) -> str:
         queries = quantity(len(self.queries), "query")
@@ -718,18 +741,22 @@ class RunData:
 
     def _read_answers(self, rows: npt.NDArray[np.int64]) -> Iterator[QueryAnswer]:
         """Yield the answers at some rows of the table, which are read together."""
-        columns = (self._column(name, rows) for name in ("system", "query", "repeat"))
-        places = [*zip(*columns, strict=True)]
-        repeats = {repeat for *_, repeat in places}
-        found = self.results.evaluations(
-            {key for _, key, _ in places},
-            systems={system for system, *_ in places},
-            repeat=repeats.pop() if len(repeats) == 1 else None,
-            notes=self.results.answers <= _MOST_WITH_NOTES,
+        systems = self._column("system", rows)
+        keys = self._column("query", rows)
+        repeats = self._column("repeat", rows)
+        evaluations = self.results.evaluations(
+            {*keys},
+            systems={*systems},
+            repeat=repeats[0] if len({*repeats}) == 1 else None,
+            notes=self.results.answers <= MOST_WITH_NOTES,
         )
-        read = {(e.system, key_of(e.query), e.repeat + 1): e for e in found}
-        for system, key, repeat in places:
-            made = read[system, key, repeat]
+        # They come in the order of the results, and more than those that are wanted:
+        # all combinations of these systems and queries.
+        found = {}
+        for made in evaluations:
+            found[made.system, key_of(made.query), made.repeat + 1] = made
+        for system, key, repeat in zip(systems, keys, repeats, strict=True):
+            made = found[system, key, repeat]
             query = self.queries[key]
             yield QueryAnswer.of(system, query, made.document, repeat, made.scores)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from plait.benchmarks.runs.config import RunConfig
-from plait.benchmarks.runs.experiment import scorer_of
+from plait.benchmarks.runs.resolving import scorer_of
 from plait.generators.base import Kind, StageSpec, WeightsName
 from plait.generators.catalogue import is_custom
 from plait.generators.custom import custom_spec, custom_system

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from plait.benchmarks.local import available
 from plait.benchmarks.runs.config import load_config
-from plait.benchmarks.runs.experiment import models_of, refuse_settings_of_nothing
+from plait.benchmarks.runs.resolving import models_of, refuse_settings_of_nothing
 from plait.benchmarks.serving.app import make_app
 from plait.benchmarks.serving.engine import ServingEngine
 from plait.benchmarks.serving.gate import ServingLimits

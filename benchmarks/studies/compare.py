@@ -31,8 +31,10 @@ from plait.benchmarks.results.files.schema import FOLDER
 from plait.benchmarks.results.files.writing import keep_comparison
 from plait.benchmarks.runs.config import RunConfig, parse_setting, with_settings
 from plait.benchmarks.runs.display import Display
-from plait.benchmarks.runs.experiment import engine_options, read_task, refuse_missing
+from plait.benchmarks.runs.experiment import engine_options
 from plait.benchmarks.runs.opening import open_results
+from plait.benchmarks.runs.queries import read_task
+from plait.benchmarks.runs.requirements import refuse_missing
 from plait.benchmarks.runs.run_directory import folder_written, former_config, refuse_pack
 from plait.benchmarks.studies.asking import ask_missing
 from plait.benchmarks.studies.compare_page import Judged, report

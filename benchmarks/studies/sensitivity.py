@@ -21,7 +21,7 @@ from plait.benchmarks.results.paired import mean_difference
 from plait.benchmarks.results.repeats import values_by_repeat
 from plait.benchmarks.results.table import ResultTable, TableCell, TableColumn
 from plait.benchmarks.runs.config import RunConfig, VariantConfig, merge
-from plait.benchmarks.runs.experiment import models_of, with_variant
+from plait.benchmarks.runs.resolving import models_of, with_variant
 from plait.generators.errors import UsageError
 from plait.generators.system import System
 from plait.pipelines.systems import parts_of, resolve

@@ -27,13 +27,10 @@ from plait.benchmarks.results.files.writing import keep_judge_errors
 from plait.benchmarks.results.table import json_text, markdown_page
 from plait.benchmarks.runs.config import RunConfig, with_settings
 from plait.benchmarks.runs.display import Display
-from plait.benchmarks.runs.experiment import (
-    engine_options,
-    models_of,
-    refuse_missing,
-    scorer_of,
-)
+from plait.benchmarks.runs.experiment import engine_options
 from plait.benchmarks.runs.opening import open_results
+from plait.benchmarks.runs.requirements import refuse_missing
+from plait.benchmarks.runs.resolving import models_of, scorer_of
 from plait.benchmarks.runs.run_directory import former_config, refuse_pack
 from plait.benchmarks.studies.asking import ask_missing
 from plait.benchmarks.studies.uncertainty_tables import PilotResult

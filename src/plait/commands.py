@@ -41,11 +41,7 @@ from plait.benchmarks.runs.config import (
     with_settings,
 )
 from plait.benchmarks.runs.display import Display
-from plait.benchmarks.runs.experiment import (
-    Experiment,
-    reopen,
-    warn_of_faults,
-)
+from plait.benchmarks.runs.experiment import Experiment
 from plait.benchmarks.runs.forecast.forecast import conclude, keep_forecast
 from plait.benchmarks.runs.joining import join
 from plait.benchmarks.runs.opening import (
@@ -61,6 +57,7 @@ from plait.benchmarks.runs.reference import (
     share_records,
     shared_stages,
 )
+from plait.benchmarks.runs.reopening import reopen, warn_of_faults
 from plait.benchmarks.runs.run_directory import (
     folder_written,
     former_config,

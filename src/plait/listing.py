@@ -13,12 +13,7 @@ from plait.benchmarks.protocols.pinned import PinnedProtocol, protocols
 from plait.benchmarks.results.people import figures_of_metric, published_rows
 from plait.benchmarks.results.table import ResultTable
 from plait.benchmarks.runs.config import load_config
-from plait.benchmarks.runs.experiment import (
-    models_of,
-    scorer_named,
-    scorer_of,
-    with_variant,
-)
+from plait.benchmarks.runs.resolving import models_of, scorer_named, scorer_of, with_variant
 from plait.benchmarks.tasks.answers import FORMATS
 from plait.benchmarks.tasks.controls import CONTROLS, is_control
 from plait.benchmarks.tasks.published import is_published

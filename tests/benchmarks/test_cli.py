@@ -11,7 +11,7 @@ import pytest
 from cli_helpers import plait, plait_process
 from paths import CHECKOUT
 
-from plait.benchmarks.runs.experiment import reopen
+from plait.benchmarks.runs.reopening import reopen
 from plait.generators.errors import UsageError
 
 pytestmark = pytest.mark.contract

@@ -13,8 +13,8 @@ import pytest
 from plait import commands
 from plait.benchmarks.plain_console import PlainConsole
 from plait.benchmarks.runs.config import load_config
-from plait.benchmarks.runs.experiment import reopen
 from plait.benchmarks.runs.opening import open_results
+from plait.benchmarks.runs.reopening import reopen
 from plait.cluster.store import Store
 from plait.generators.base import Result
 

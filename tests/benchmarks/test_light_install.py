@@ -15,7 +15,7 @@ from endpoint_helpers import MODEL, Answer, completion, serving
 from paths import HELPERS, PYTHON_PATH
 from trial import writer
 
-from plait.benchmarks.runs.experiment import package_problems
+from plait.benchmarks.runs.requirements import package_problems
 from plait.cluster.executors.base import ClusterError
 from plait.cluster.plan import EngineOptions
 from plait.cluster.run import EXECUTOR_VARIABLE, executor_of

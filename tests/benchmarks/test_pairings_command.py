@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 import plait.cli
 from plait import pairings
 from plait.benchmarks.plain_console import PlainConsole
-from plait.benchmarks.runs.experiment import reopen
 from plait.benchmarks.runs.opening import open_results
+from plait.benchmarks.runs.reopening import reopen
 from plait.cluster.store import Store
 from plait.generators.base import Kind, Skip
 from plait.generators.errors import UsageError

@@ -32,7 +32,7 @@ from typer.testing import CliRunner
 
 import plait.cli
 from plait.benchmarks.runs.config import RunConfig, load_config
-from plait.benchmarks.runs.experiment import models_of, scorer_named, with_variant
+from plait.benchmarks.runs.resolving import models_of, scorer_named, with_variant
 from plait.benchmarks.tasks.task_set import load
 from plait.generators.catalogue import Named, by_name, by_prefix, is_custom, planners
 from plait.generators.errors import PlaitError, UsageError

@@ -13,7 +13,7 @@ import pytest
 from endpoint_helpers import KEY, MODEL, Answer, completion, error, serving
 from trial import painter, plan_of, run, sample
 
-from plait.benchmarks.runs.experiment import key_problems
+from plait.benchmarks.runs.requirements import key_problems
 from plait.generators import secrets
 from plait.generators.base import Failure, Fault, Kind, Result, Skip, StageSpec
 from plait.generators.document import Draft, Image, ImageRequest, Text

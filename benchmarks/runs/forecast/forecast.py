@@ -2,13 +2,16 @@
 
 What no source of rates knows, not even a prior, is named and not guessed: then a total is a
 lower bound. The forecast is kept in the manifest, and told beside what the run took.
+
+`rates` tells how fast each stage is, `simulation` lets the engine run on a virtual clock at
+these rates, and this file makes totals, tables and remarks of both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Self, get_args
+from typing import Any, NamedTuple, Self, get_args
 
 from plait.benchmarks.durations import in_words
 from plait.benchmarks.results.board import Board
@@ -42,15 +45,34 @@ from plait.generators.work import NOTHING, FigureRange, RangeEnd
 FORECAST = "forecast"
 OUTCOME = "forecast_outcome"
 """Entries of the manifest."""
+
+
+class _Price(NamedTuple):
+    """A price that a config may give for an endpoint."""
+
+    option: str
+    """The setting's name."""
+    amount: str
+    """What of a record's usage it is for."""
+    unit: float
+    """Part of the price that one of that costs."""
+
+
 _PRICES = (
-    ("price_per_million_input", "input_tokens", 1e-6),
-    ("price_per_million_output", "output_tokens", 1e-6),
-    ("price_per_image", "images", 1.0),
+    _Price("price_per_million_input", "input_tokens", 1e-6),
+    _Price("price_per_million_output", "output_tokens", 1e-6),
+    _Price("price_per_image", "images", 1.0),
 )
 _MEASURE = (
     "To measure it, run a few queries first (--limit 8) into a folder next to this one"
 )
 _TOTALS = ("input_tokens", "output_tokens", "disk_bytes", "money")
+"""Names of what a forecast sums up over stages, besides time."""
+_HEAD = (
+    *("stage", "records", "s each", "load s", "workers", "tokens in", "tokens out"),
+    "disk",
+)
+"""Headings of a stage's row, but for those of its cost and of the source of its rates."""
 _WORTH_COMPARING_S = 60
 """A run is compared with its forecast where either takes as long: in seconds, what starts
 and ends a process decides."""
@@ -103,18 +125,30 @@ class StageForecast(StageWork):
     def row(self) -> list[str]:
         """Its row in the table of the forecast."""
         rates = self.rates
-        *tokens, disk, money = map(self.used, _TOTALS)
+        about = "about " if self.grounds else ""
+        source = rates.origin.value
+        if rates.detail:
+            source = f"{source}: {rates.detail}"
         return [
             self.spec.name,
-            f"{'about ' if self.grounds else ''}{self.jobs:,.0f}",
-            _figure(rates.seconds),
-            _figure(rates.load_s),
+            f"{about}{self.jobs:,.0f}",
+            _figure_text(rates.seconds),
+            _figure_text(rates.load_s),
             str(self.workers) if rates.seconds else "?",
-            *("" if amount is None else _count_text(amount.mean) for amount in tokens),
-            "?" if disk is None else _bytes_text(disk.mean),
-            _money_text(money),
-            ": ".join(filter(None, (rates.origin.value, rates.detail))),
+            _tokens_text(self.used("input_tokens")),
+            _tokens_text(self.used("output_tokens")),
+            _disk_text(self.used("disk_bytes")),
+            _money_text(self.used("money")),
+            source,
         ]
+
+
+def _tokens_text(tokens: FigureRange | None) -> str:
+    return "" if tokens is None else _count_text(tokens.mean)
+
+
+def _disk_text(disk: FigureRange | None) -> str:
+    return "?" if disk is None else _bytes_text(disk.mean)
 
 
 def _money_text(money: FigureRange | None) -> str:
@@ -130,18 +164,14 @@ def _money(spec: StageSpec, usage: Mapping[str, FigureRange]) -> FigureRange | N
     """
     if not spec.placement.remote:
         return NOTHING
-    total = NOTHING
-    has_price = False
-    for price, amount, unit in _PRICES:
-        if spec.options.get(price) is None:
-            continue
-        if amount not in usage:
-            # A part of the price alone would look like all of it.
-            return usage.get("cost")
-        has_price = True
-        total = total + usage[amount] * (float(spec.options[price]) * unit)
-    if not has_price:
+    priced = [one for one in _PRICES if spec.options.get(one.option) is not None]
+    # Where an amount is missing: a part of the price alone would look like all of it.
+    if not priced or any(one.amount not in usage for one in priced):
         return usage.get("cost")
+    total = NOTHING
+    for one in priced:
+        price = float(spec.options[one.option]) * one.unit
+        total = total + usage[one.amount] * price
     return total * BATCH_PRICE if spec.placement.batch_api else total
 
 
@@ -152,6 +182,14 @@ def _range_of(runs: Sequence[float]) -> FigureRange:
     ends are not always those of the other two runs.
     """
     return FigureRange(runs[0], min(runs), max(runs))
+
+
+class Total(NamedTuple):
+    """What all stages of a run use together."""
+
+    amount: FigureRange
+    is_whole: bool
+    """Whether it is known of every stage; else it is a lower bound."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,35 +235,36 @@ class Forecast:
         for of_stage in work:
             key = of_stage.spec.digest
             stages.append(StageForecast.of(of_stage, rates[key], mean.workers[key]))
-        seconds = _range_of([run.seconds for run in runs])
+        seconds = NOTHING
+        if work:
+            seconds = _range_of([run.seconds for run in runs]) + sources.overhead_s
         gpu_seconds = _range_of([run.gpu_seconds for run in runs])
+        notes = [*_notes(stages, sources, mean)]
+        notes += _notes_on_costs(stages, max_cost, currency)
         return cls(
             machine=sources.machine,
             stages=stages,
-            seconds=seconds + sources.overhead_s if work else NOTHING,
+            seconds=seconds,
             gpu_hours=gpu_seconds * (1 / 3600),
             price_per_gpu_hour=price_per_gpu_hour,
             currency=currency,
-            notes=[
-                *_notes(stages, sources, mean),
-                *_notes_on_costs(stages, max_cost, currency),
-            ],
+            notes=notes,
         )
 
     @property
     def missing(self) -> list[str]:
         """What no source knows about the time of its stages."""
-        names: dict[str, list[str]] = {}
+        # Stages that lack the same figures share a line.
+        by_gap: dict[str, list[str]] = {}
         for stage in self.stages:
-            figures = {
-                "seconds per record": stage.rates.seconds,
-                "load time": stage.rates.load_s,
-            }
-            gap = " and ".join(name for name, figure in figures.items() if not figure)
-            if gap:
-                # Stages with one gap share a line.
-                names.setdefault(gap, []).append(stage.spec.name)
-        return [f"{gap} of {', '.join(stages)}" for gap, stages in names.items()]
+            lacking = []
+            if not stage.rates.seconds:
+                lacking.append("seconds per record")
+            if not stage.rates.load_s:
+                lacking.append("load time")
+            if lacking:
+                by_gap.setdefault(" and ".join(lacking), []).append(stage.spec.name)
+        return [f"{gap} of {', '.join(names)}" for gap, names in by_gap.items()]
 
     @property
     def on_gpus(self) -> bool:
@@ -237,13 +276,21 @@ class Forecast:
         """What a budget counts: GPU-hours where a stage takes a GPU, else hours."""
         return self.gpu_hours if self.on_gpus else self.seconds * (1 / 3600)
 
-    def total(self, name: str) -> tuple[FigureRange, bool]:
-        """Return the sum of a name of `_TOTALS`, and whether all stages' is known."""
-        used = [stage.used(name) for stage in self.stages]
-        total = sum((amount for amount in used if amount is not None), NOTHING)
-        if name != "money":
-            return total, all(stage.rates.usage for stage in self.stages)
-        return total + self.gpu_hours * (self.price_per_gpu_hour or 0.0), None not in used
+    def total(self, name: str) -> Total:
+        """Return the sum of a name of `_TOTALS` over all stages."""
+        total = NOTHING
+        is_whole = True
+        for stage in self.stages:
+            used = stage.used(name)
+            if used is not None:
+                total = total + used
+            # Stages that use no tokens have none in their usage, which is known all the
+            # same; of money a part that is not known is not nothing.
+            is_known = used is not None if name == "money" else bool(stage.rates.usage)
+            is_whole = is_whole and is_known
+        if name == "money":
+            total = total + self.gpu_hours * (self.price_per_gpu_hour or 0.0)
+        return Total(total, is_whole)
 
     @property
     def as_json(self) -> dict[str, Any]:
@@ -254,7 +301,7 @@ class Forecast:
             "gpu_hours": asdict(self.gpu_hours),
             "lower_bound": bool(self.missing),
             "missing": self.missing,
-            **{name: asdict(self.total(name)[0]) for name in _TOTALS},
+            **{name: asdict(self.total(name).amount) for name in _TOTALS},
             "stages": {stage.spec.folder: stage.as_json for stage in self.stages},
         }
 
@@ -263,27 +310,33 @@ class Forecast:
         """The totals on one line: time, GPU-hours, money, disk and tokens."""
         if not self.stages:
             return "nothing to compute"
-        if all(s.rates.origin is Origin.UNKNOWN for s in self.stages):
+        origins = {stage.rates.origin for stage in self.stages}
+        if origins == {Origin.UNKNOWN}:
             return "not available: none of these stages has been measured on this machine"
-        (read, written, disk, money), known = zip(*map(self.total, _TOTALS), strict=True)
-        timed = not self.missing
-        tokens = f"{_amount(read)} tokens read and {_amount(written)} written"
-        parts = (
-            (True, timed, _amount(self.seconds, time_text)),
-            (self.on_gpus, timed, f"{_amount(self.gpu_hours)} GPU-hours"),
-            (money.mean or not known[3], known[3], f"{_amount(money)} {self.currency}"),
-            (disk.mean or known[2], known[2], f"{_amount(disk, _bytes_text)} on disk"),
-            (read.mean or written.mean or known[0], known[0], tokens),
-        )
-        told = ((whole, text) for shown, whole, text in parts if shown)
-        return "; ".join(text if whole else f"at least {text}" for whole, text in told)
-
-    @property
-    def _head(self) -> tuple[str, ...]:
-        return (
-            *("stage", "records", "s each", "load s", "workers", "tokens in"),
-            *("tokens out", "disk", f"cost ({self.currency})", "source"),
-        )
+        is_timed = not self.missing
+        parts = [_bound_text(_range_text(self.seconds, time_text), is_timed)]
+        if self.on_gpus:
+            hours = f"{_range_text(self.gpu_hours)} GPU-hours"
+            parts.append(_bound_text(hours, is_timed))
+        money = self.total("money")
+        # That a run costs nothing goes without saying, unless it may cost something.
+        if money.amount.mean or not money.is_whole:
+            text = f"{_range_text(money.amount)} {self.currency}"
+            parts.append(_bound_text(text, money.is_whole))
+        disk = self.total("disk_bytes")
+        # Of disk and tokens, `at least 0` would tell nothing.
+        if disk.amount.mean or disk.is_whole:
+            text = f"{_range_text(disk.amount, _bytes_text)} on disk"
+            parts.append(_bound_text(text, disk.is_whole))
+        read = self.total("input_tokens")
+        written = self.total("output_tokens")
+        if read.amount.mean or written.amount.mean or read.is_whole:
+            text = (
+                f"{_range_text(read.amount)} tokens read and "
+                f"{_range_text(written.amount)} written"
+            )
+            parts.append(_bound_text(text, read.is_whole))
+        return "; ".join(parts)
 
     @property
     def table(self) -> ResultTable:
@@ -296,24 +349,51 @@ class Forecast:
         if len(notes) > 1:
             notes.append(_MEASURE)
         title = f"Forecast for {self.machine}"
+        head = (*_HEAD, f"cost ({self.currency})", "source")
         rows = [stage.row for stage in self.stages]
-        return ResultTable.of(title, self._head, rows, [*notes, *self.notes])
+        return ResultTable.of(title, head, rows, [*notes, *self.notes])
+
+
+# ------------------------------------------------------------------------------- remarks
 
 
 def _notes(
     stages: Sequence[StageForecast], sources: Sources, run: Simulated
 ) -> Iterator[str]:
-    expected: dict[Sequence[str], list[str]] = {}
-    for stage in stages:
-        if stage.grounds:
-            expected.setdefault(stage.grounds, []).append(stage.spec.name)
-    for grounds, names in expected.items():
-        yield (
-            f"Expected records of {', '.join(names)}, which follow answers that do not "
-            f"exist yet: {'; '.join(grounds)}"
-        )
+    """Yield what a reader has to know of the figures, a note each."""
+    yield from _notes_on_expected_records(stages)
     yield from _notes_on_other_work(stages)
     yield from _notes_on_compiling(stages, sources)
+    yield from _notes_on_machine(stages, sources)
+    batched = _names(stage for stage in stages if stage.spec.placement.batch_api)
+    if batched:
+        yield (
+            "Asked in batches of the provider, whose replies may take a day, which no time "
+            f"here includes: {batched}"
+        )
+    for name in run.unplaced:
+        yield f"{name} fits on no node of {sources.machine} and is not included"
+
+
+def _names(stages: Iterable[StageForecast]) -> str:
+    return ", ".join(stage.spec.name for stage in stages)
+
+
+def _notes_on_expected_records(stages: Sequence[StageForecast]) -> Iterator[str]:
+    """Yield on what the numbers of records rest that follow answers still to be made."""
+    by_grounds: dict[Sequence[str], list[StageForecast]] = {}
+    for stage in stages:
+        if stage.grounds:
+            by_grounds.setdefault(stage.grounds, []).append(stage)
+    for grounds, on_them in by_grounds.items():
+        yield (
+            f"Expected records of {_names(on_them)}, which follow answers that do not "
+            f"exist yet: {'; '.join(grounds)}"
+        )
+
+
+def _notes_on_machine(stages: Sequence[StageForecast], sources: Sources) -> Iterator[str]:
+    """Yield what is not known of the machine, and which stages are too large for it."""
     if sources.address is not None and not sources.machine.described:
         yield (
             f"The size of the cluster at {sources.address} is not known, so this forecast "
@@ -335,16 +415,10 @@ def _notes(
                 f"{stage.spec.name} needs about {need:.0f} GiB, more than the memory of "
                 f"{gpus:g} {gpu.name}: set engine.gpu_memory_gib = {gpu.memory_gib:g}"
             )
-    if batched := [s.spec.name for s in stages if s.spec.placement.batch_api]:
-        yield (
-            "Asked in batches of the provider, whose replies may take a day, which no time "
-            f"here includes: {', '.join(batched)}"
-        )
-    for name in run.unplaced:
-        yield f"{name} fits on no node of {sources.machine} and is not included"
 
 
 def _notes_on_compiling(stages: Sequence[StageForecast], sources: Sources) -> Iterator[str]:
+    """Yield for which stages it pays to compile their model."""
     for stage in stages:
         spec = stage.spec
         work = spec.work
@@ -354,6 +428,7 @@ def _notes_on_compiling(stages: Sequence[StageForecast], sources: Sources) -> It
         even = break_even(spec, sources.machine, stage.rates.seconds, measured_s)
         if even is None:
             continue
+        # Every worker compiles the model for itself.
         planned = stage.jobs / max(stage.workers, 1)
         pays = planned >= even.records
         if work.compiled:
@@ -370,23 +445,26 @@ def _notes_on_compiling(stages: Sequence[StageForecast], sources: Sources) -> It
 
 
 def _notes_on_other_work(stages: Sequence[StageForecast]) -> Iterator[str]:
-    if disturbed := [stage for stage in stages if stage.rates.disturbed]:
+    """Yield which rates were measured beside other programs, or may have been."""
+    disturbed = [stage for stage in stages if stage.rates.disturbed]
+    if disturbed:
         most = max(stage.rates.other_work or 0.0 for stage in disturbed)
         yield (
             f"Measured while other programs took up to {most:.0%} of the CPUs or of a GPU, "
-            "so that a free machine may be faster: "
-            f"{', '.join(stage.spec.name for stage in disturbed)}"
+            f"so that a free machine may be faster: {_names(disturbed)}"
         )
-    if unknown := [s.spec.name for s in stages if s.rates.other_work is None]:
+    unknown = _names(stage for stage in stages if stage.rates.other_work is None)
+    if unknown:
         yield (
             "Whether other programs ran meanwhile was not recorded when these were "
-            f"measured: {', '.join(unknown)}"
+            f"measured: {unknown}"
         )
 
 
 def _notes_on_costs(
     stages: Sequence[StageForecast], most: float | None, currency: str
 ) -> Iterator[str]:
+    """Yield which costs are not known, and which exceed a limit; `most` is that of all."""
     costs = {stage: stage.used("money") for stage in stages}
     money = sum(cost.mean for cost in costs.values() if cost)
     if most is not None and money > most:
@@ -416,39 +494,48 @@ def keep_forecast(forecast: Forecast | None, root: AnyPath) -> dict[str, Any]:
     other work on the machine, the most that any command found.
     """
     former = read_manifest(root) if is_run(root) else {}
-    making = forecast is not None and forecast.stages
-    names = (IMAGES,) if making else (IMAGES, FORECAST, OUTCOME, OTHER_WORK)
-    kept = {name: former[name] for name in names if name in former}
-    if forecast is None or not making:
-        return kept
-    kept |= {FORECAST: forecast.as_json}
+    if forecast is None or not forecast.stages:
+        kept = (IMAGES, FORECAST, OUTCOME, OTHER_WORK)
+        return {name: former[name] for name in kept if name in former}
+    entries: dict[str, Any] = {}
+    if IMAGES in former:
+        entries[IMAGES] = former[IMAGES]
+    entries[FORECAST] = forecast.as_json
     if FORECAST in former and OTHER_WORK not in former:
-        return kept  # what else ran while its records were made is not known
+        # What else ran while the records of the earlier command were made is not known.
+        return entries
     earlier = former.get(OTHER_WORK) or {}
-    most = {n: max(share, earlier.get(n, 0.0)) for n, share in other_work().items()}
-    return kept | {OTHER_WORK: most}
+    most = {}
+    for device, share in other_work().items():
+        most[device] = max(share, earlier.get(device, 0.0))
+    entries[OTHER_WORK] = most
+    return entries
 
 
 def conclude(root: AnyPath, forecast: Forecast, result: RunResult, board: Board) -> str:
-    """Add what the run took to the manifest; it beside the forecast, in words.
+    """Add what the run took to the manifest; return it beside the forecast, in words.
 
     Without words where rates were not known, and for runs of less than a minute.
     """
     manifest = read_manifest(root)
     line = ""
-    seconds = result.seconds
     manifest[IMAGES] = board.images_per_document
     if result.made and forecast.stages and not result.interrupted:
-        longest = max(seconds, forecast.seconds.mean)
-        if not forecast.missing and longest >= _WORTH_COMPARING_S:
-            share = seconds / forecast.seconds.mean - 1
-            more = "longer" if share > 0 else "shorter"
-            planned = _amount(forecast.seconds, time_text)
-            took = time_text(seconds)
-            line = f"forecast {planned}, took {took} ({abs(share):.0%} {more})"
-        manifest[OUTCOME] = {"seconds": round(seconds, 3), "lines": [line]}
+        line = _compare_times(forecast, result.seconds)
+        manifest[OUTCOME] = {"seconds": round(result.seconds, 3), "lines": [line]}
     write_json(root / MANIFEST, manifest)
     return line
+
+
+def _compare_times(forecast: Forecast, seconds: float) -> str:
+    """Say how much longer a run took than was forecast; empty where that tells nothing."""
+    mean = forecast.seconds.mean
+    if forecast.missing or max(seconds, mean) < _WORTH_COMPARING_S:
+        return ""
+    share = seconds / mean - 1
+    more = "longer" if share > 0 else "shorter"
+    planned = _range_text(forecast.seconds, time_text)
+    return f"forecast {planned}, took {time_text(seconds)} ({abs(share):.0%} {more})"
 
 
 # ------------------------------------------------------------------------------ wording
@@ -470,7 +557,8 @@ def _count_text(amount: float) -> str:
     return f"{amount:,.0f}" if amount >= 100 else f"{amount:.3g}"
 
 
-def _figure(span: FigureRange | None) -> str:
+def _figure_text(span: FigureRange | None) -> str:
+    """Word a rate: `4.51 (2.1-9.3)`."""
     if span is None:
         return "?"
     # Ends are known less well than the mean: to two digits.
@@ -480,7 +568,14 @@ def _figure(span: FigureRange | None) -> str:
     return mean if low == high else f"{mean} ({low}-{high})"
 
 
-def _amount(span: FigureRange, text: Callable[[float], str] = _count_text) -> str:
+def _range_text(span: FigureRange, text: Callable[[float], str] = _count_text) -> str:
     """Word a total: `2.1 GB (1.3 GB to 4 GB)`, `41 s (35 s to 50 s)`."""
-    mean, low, high = map(text, (span.mean, span.low, span.high))
+    mean = text(span.mean)
+    low = text(span.low)
+    high = text(span.high)
     return mean if low == high else f"{mean} ({low} to {high})"
+
+
+def _bound_text(total: str, is_whole: bool) -> str:
+    """Word a total of which something may not be known: `at least 2.1 GB on disk`."""
+    return total if is_whole else f"at least {total}"

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
@@ -37,10 +36,11 @@ OTHER_WORK = "other_work"
 _MOST_OTHER = 0.2
 """Share of CPUs or of a GPU from which a run was measured beside other work."""
 _MOST_RUNS = 40
+"""So many runs beside the planned one are looked at, the latest ones."""
 _MOST_POOLED = 5
+"""Of these, the records of so many are taken together for one stage."""
 _MOST_RECORDS = 5000
-"""Runs beside the planned one that are looked at, the latest ones; of these, runs whose
-records of one stage are taken together; records of one stage and run that are read."""
+"""So many records of one stage and run are read."""
 _SAME = ("identity", "weights", "settings")
 """What stages of an earlier version have in common with today's, besides their kind."""
 _USED = ("input_tokens", "output_tokens", "images", "cost", "disk_bytes")
@@ -110,7 +110,7 @@ class Batches:
     @classmethod
     def pool(cls, parts: Iterable[Batches]) -> Batches:
         """Return the batches of several runs together."""
-        parts = list(parts)
+        parts = [*parts]
         return cls(
             records=np.concatenate([part.records for part in parts]),
             seconds=np.concatenate([part.seconds for part in parts]),
@@ -132,9 +132,12 @@ class Batches:
         from scipy.special import stdtrit
 
         rates = self.seconds / self.records
-        variance = np.average((rates - mean) ** 2, weights=self.records) * n / (n - 1)
-        t = stdtrit(n - 1, 0.95)
-        half = float(t * np.sqrt(variance * (1 / n + 1 / max(new, 1.0))))
+        # Batches weigh as their records do; n / (n - 1) makes the estimate unbiased.
+        spread = np.average((rates - mean) ** 2, weights=self.records)
+        variance = spread * n / (n - 1)
+        # Of the difference between the mean seen and that of the batches to come.
+        error = np.sqrt(variance * (1 / n + 1 / max(new, 1.0)))
+        half = float(stdtrit(n - 1, 0.95) * error)
         low = max(mean - half, rates.min())
         high = min(mean + half, rates.max())
         return FigureRange(mean, float(low), float(high))
@@ -208,34 +211,42 @@ class MeasuredRun:
         return times.get(self.folder_of(spec)) or []
 
     def folder_of(self, spec: StageSpec) -> str | None:
-        """Return the stage's folder: of its digest, or of its settings in old versions."""
+        """Return the stage's folder; None where the run has none.
+
+        It has the stage's digest, or in runs of old versions its name and settings.
+        """
         stages = self.entry("stages")
         name, _, digest = spec.folder.rpartition("-")
         for folder in stages:
             if folder.endswith(f"-{digest}"):
                 return folder
-        facts = stage_facts(spec)
         for folder, recorded in stages.items():
-            same_name = folder.rpartition("-")[0] == name
-            alike = same_name and spec.was_of_kind(recorded.get("kind", ""))
-            if alike and all(recorded.get(fact) == facts[fact] for fact in _SAME):
+            if folder.rpartition("-")[0] == name and _is_same_stage(spec, recorded):
                 return folder
         return None
 
     def batches(self, spec: StageSpec) -> Batches | None:
         """Return the batches of a stage, without failed records; None without any."""
-        if (folder := self.folder_of(spec)) is None:
+        folder = self.folder_of(spec)
+        if folder is None:
             return None
         if folder not in self._read:
             self._read[folder] = _batches_in(self.root, folder)
         return self._read[folder]
 
 
+def _is_same_stage(spec: StageSpec, recorded: Mapping[str, Any]) -> bool:
+    """Return whether a stage that a manifest records computes the same as `spec`."""
+    if not spec.was_of_kind(recorded.get("kind", "")):
+        return False
+    facts = stage_facts(spec)
+    return all(recorded.get(fact) == facts[fact] for fact in _SAME)
+
+
 def _batches_in(root: AnyPath, folder: str) -> Batches | None:
     """Read the batches from the parts of a stage, whatever its name was.
 
-    Records of one batch have the same time and the same share of its seconds. A first
-    batch that is much slower than the others was warming up, and is left out.
+    A first batch that is much slower than the others was warming up, and is left out.
     """
     table, size = _read_records(root, folder)
     if table is None:
@@ -243,21 +254,26 @@ def _batches_in(root: AnyPath, folder: str) -> Batches | None:
     done = table.filter(pc.not_equal(table["outcome"], "failed"))
     if not len(done):
         return None
-    groups = done.group_by(["at", "seconds"]).aggregate([([], "count_all")]).sort_by("at")
-    records = groups["count_all"].to_numpy().astype(float)
-    seconds = groups["seconds"].fill_null(0.0).to_numpy() * records
-    each = seconds / records
-    first = int(len(each) > 2 and each[0] > 1.5 * each[1:].max())
-    share = float(records[first:].sum() / len(done))
-    usage = _sums(map(json.loads, done["usage"].fill_null("{}").to_pylist()))
+    # Records of one batch have the same time and the same share of its seconds.
+    by_batch = done.group_by(["at", "seconds"]).aggregate([([], "count_all")])
+    by_batch = by_batch.sort_by("at")
+    records = by_batch["count_all"].to_numpy().astype(float)
+    each = by_batch["seconds"].fill_null(0.0).to_numpy()
+    seconds = each * records
+    usage = _sums(json.loads(text) for text in done["usage"].fill_null("{}").to_pylist())
     usage["disk_bytes"] = size * len(done) / len(table)
-    scaled = {name: amount * share for name, amount in usage.items() if name in _USED}
-    warm_up_s = seconds[0] - records[0] * each[1:].mean() if first else 0.0
+    warm_up_s = 0.0
+    if len(each) > 2 and each[0] > 1.5 * each[1:].max():
+        warm_up_s = float(seconds[0] - records[0] * each[1:].mean())
+        records = records[1:]
+        seconds = seconds[1:]
+    # Usage was summed over all batches: of the first one it is left out by its share.
+    share = float(records.sum() / len(done))
     return Batches(
-        records=records[first:],
-        seconds=seconds[first:],
-        usage=scaled,
-        warm_up_s=float(warm_up_s),
+        records=records,
+        seconds=seconds,
+        usage={name: usage[name] * share for name in _USED if name in usage},
+        warm_up_s=warm_up_s,
     )
 
 
@@ -267,11 +283,15 @@ def _read_records(root: AnyPath, folder: str) -> tuple[pa.Table | None, int]:
     Parts that cannot be read are passed over; None where none can.
     """
     digest = folder[folder.rindex("-") :]
-    folders = [f for f in stage_folders(root) if f.name.endswith(digest)]
+    # Records of one digest may lie in several folders, where the stage's name has changed.
+    parts: list[AnyPath] = []
+    for place in stage_folders(root):
+        if place.name.endswith(digest):
+            parts += parts_in(place)
     tables = []
     records = 0
     size = 0
-    for part in chain.from_iterable(map(parts_in, folders)):
+    for part in parts:
         if records >= _MOST_RECORDS:
             break
         try:
@@ -285,6 +305,7 @@ def _read_records(root: AnyPath, folder: str) -> tuple[pa.Table | None, int]:
 
 
 def _sums(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """Return the sums of amounts by name."""
     total = Counter[str]()
     for row in rows:
         total.update(row)
@@ -293,9 +314,16 @@ def _sums(rows: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 def _by_other_work(shares: Mapping[MeasuredRun, float | None]) -> list[list[MeasuredRun]]:
     """Group runs, the best first: that had the machine, that do not say, that shared it."""
-    unknown = [run for run, share in shares.items() if share is None]
-    beside = [run for run, share in shares.items() if _is_much(share)]
-    free = [run for run in shares if run not in unknown and run not in beside]
+    free = []
+    unknown = []
+    beside = []
+    for run, share in shares.items():
+        if share is None:
+            unknown.append(run)
+        elif _is_much(share):
+            beside.append(run)
+        else:
+            free.append(run)
     return [group for group in (free, unknown, beside) if group]
 
 
@@ -336,7 +364,10 @@ def _usage_of_one(runs: Iterable[MeasuredRun], spec: StageSpec) -> dict[str, Fig
         return {}
     pool = Batches.pool(parts)
     records = pool.records.sum()
-    return {name: FigureRange.exact(used / records) for name, used in pool.usage.items()}
+    usage = {}
+    for name, used in pool.usage.items():
+        usage[name] = FigureRange.exact(used / records)
+    return usage
 
 
 # ------------------------------------------------------------------------------ sources
@@ -356,16 +387,12 @@ class Sources:
     def at(cls, root: AnyPath, machine: Machine, address: str | None = None) -> Sources:
         """Return the sources for a run at `root`."""
         # Of a bucket, whose folders are slow to list, only the run itself.
-        manifests: list[Path] = []
-        if isinstance(root, Path):
-            every = root.parent.glob("*/manifest.json")
-            manifests = [manifest for manifest in every if manifest.parent != root]
-        latest = sorted(manifests, key=lambda m: m.stat().st_mtime, reverse=True)
+        beside = _latest_runs_beside(root) if isinstance(root, Path) else []
         return cls(
             machine=machine,
             address=address,
             own=MeasuredRun.among([root]),
-            beside=MeasuredRun.among(m.parent for m in latest[:_MOST_RUNS]),
+            beside=MeasuredRun.among(beside),
         )
 
     @property
@@ -374,19 +401,26 @@ class Sources:
         return [*self.own, *self.beside]
 
     def rates(self, spec: StageSpec, new: float) -> StageRates:
-        """Return what is known of a stage that is to make `new` records."""
-        candidates = (
-            self._rates_of(self.own, spec, new, Origin.OWN),
-            self._rates_of(self.beside, spec, new, Origin.BESIDE),
-            StageRates.prior(spec, self.machine),
-        )
-        timed = next((c for c in candidates if c.seconds is not None), StageRates())
-        loaded = next((c for c in candidates if c.load_s is not None), StageRates())
+        """Return what is known of a stage that is to make `new` records.
+
+        Times, load times and usage are each from the best source that knows them.
+        """
+        own = self._rates_of(self.own, spec, new, Origin.OWN)
+        beside = self._rates_of(self.beside, spec, new, Origin.BESIDE)
+        prior = StageRates.prior(spec, self.machine)
+        timed = StageRates()
+        loaded = StageRates()
+        usage: Mapping[str, FigureRange] = {}
+        # From the worst source to the best, which has the last word.
+        for rates in (prior, beside, own):
+            if rates.seconds is not None:
+                timed = rates
+            if rates.load_s is not None:
+                loaded = rates
+            if rates.usage:
+                usage = rates.usage
         return replace(
-            timed,
-            load_s=loaded.load_s,
-            takeover_s=loaded.takeover_s,
-            usage=next((c.usage for c in candidates if c.usage), {}),
+            timed, load_s=loaded.load_s, takeover_s=loaded.takeover_s, usage=usage
         )
 
     def _rates_of(
@@ -406,16 +440,16 @@ class Sources:
         if not groups:
             return rates
         best = groups[0]
-        told = [share for share in map(shares.get, best) if share is not None]
-        timed = dict(_first_batches(best, spec))
-        first, *others = timed
-        together = Batches.pool(timed.values())
+        known_shares = [share for run in best if (share := shares[run]) is not None]
+        batches_by_run = dict(_first_batches(best, spec))
+        together = Batches.pool(batches_by_run.values())
+        first, *others = batches_by_run
         more = f" and {len(others)} more" if others else ""
         return replace(
             rates,
             seconds=together.predict(new / max(spec.placement.batch_size, 1)),
             origin=origin,
-            other_work=max(told, default=None),
+            other_work=max(known_shares, default=None),
             detail=f"{together.records.sum():,.0f} records of {first}{more}",
         )
 
@@ -450,21 +484,35 @@ class Sources:
         Of the run itself where it is known, else of those beside it, else a prior.
         """
         own = [run.overhead_s for run in self.own]
-        beside = [
-            run.overhead_s
-            for run in self.beside
-            if run.address == self.address and run.machine.runs_like(self.machine, 0.0)
-        ]
+        beside = []
+        for run in self.beside:
+            is_alike = run.machine.runs_like(self.machine, num_gpus=0.0)
+            if run.address == self.address and is_alike:
+                beside.append(run.overhead_s)
         return FigureRange.over(own) or FigureRange.over(beside) or PROCESS_S
 
     def images(self, system: str) -> float | None:
         """Return how many images a document of `system` has; None where no run knows."""
-        known = (run.entry(IMAGES).get(system) for run in self.runs)
-        return next((float(n) for n in known if n is not None), None)
+        for run in self.runs:
+            images = run.entry(IMAGES).get(system)
+            if images is not None:
+                return float(images)
+        return None
 
     def records_per_document(self, spec: StageSpec) -> float | None:
         """Return records of a scorer's stage for one document; None where no run knows."""
         for run in self.runs:
-            if run.documents and (batches := run.batches(spec)) is not None:
+            batches = run.batches(spec) if run.documents else None
+            if batches is not None:
                 return float(batches.records.sum()) / run.documents
         return None
+
+
+def _latest_runs_beside(root: Path) -> list[Path]:
+    """Return the runs in the same folder whose manifests were written last."""
+    manifests = []
+    for manifest in root.parent.glob("*/manifest.json"):
+        if manifest.parent != root:
+            manifests.append(manifest)
+    manifests.sort(key=lambda manifest: manifest.stat().st_mtime, reverse=True)
+    return [manifest.parent for manifest in manifests[:_MOST_RUNS]]

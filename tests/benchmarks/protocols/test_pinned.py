@@ -18,8 +18,8 @@ from plait.benchmarks.protocols.differences import (
 )
 from plait.benchmarks.protocols.pinned import PinnedProtocol, pinned, protocols
 from plait.benchmarks.runs.config import RunConfig, load_config
-from plait.benchmarks.runs.experiment import scorer_named
 from plait.benchmarks.runs.pinning import fill_from_pinned, remarks_of_run
+from plait.benchmarks.runs.resolving import scorer_named
 from plait.benchmarks.tasks.controls import is_reference
 from plait.generators.catalogue import Named, entries
 from plait.generators.errors import UsageError

@@ -18,8 +18,9 @@ from plait.benchmarks.results.files.current import CurrentResults
 from plait.benchmarks.results.files.reading import RunResults
 from plait.benchmarks.results.files.schema import ABOUT, FOLDER
 from plait.benchmarks.results.files.writing import USAGE, content_digest
-from plait.benchmarks.runs.experiment import Experiment, reopen
+from plait.benchmarks.runs.experiment import Experiment
 from plait.benchmarks.runs.planning import RunPlan
+from plait.benchmarks.runs.reopening import reopen
 from plait.cluster.counts import count
 from plait.cluster.store import Store
 

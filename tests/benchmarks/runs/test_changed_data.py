@@ -17,7 +17,7 @@ from mmie_helpers import folder, gpt, human, row
 from picture_helpers import flat
 
 import plait
-from plait.benchmarks.runs import experiment, joining
+from plait.benchmarks.runs import joining, resolving
 from plait.benchmarks.runs.config import load_config
 from plait.benchmarks.tasks.changes import DataChoices
 from plait.generators.errors import UsageError
@@ -404,14 +404,14 @@ def test_names_are_resolved_once(
 ) -> None:
     begin(Change())
     asked = Counter[str]()
-    for name in ("_system", "scorer_of", "read_task"):
-        make = getattr(experiment, name)
+    places = {"_system_by_name": resolving, "scorer_of": resolving, "read_task": joining}
+    for name, module in places.items():
+        make = getattr(module, name)
 
         def counted(*args: Any, _name: str = name, _make: Any = make) -> Any:
             asked[_name] += 1
             return _make(*args)
 
-        monkeypatch.setattr(experiment, name, counted)
-    monkeypatch.setattr(joining, "read_task", experiment.read_task)
+        monkeypatch.setattr(module, name, counted)
     assert invoke("plan", *RUN).exit_code == 0
-    assert asked == {"_system": 1, "scorer_of": 1, "read_task": 1}
+    assert asked == dict.fromkeys(places, 1)

@@ -13,8 +13,8 @@ from cli_helpers import invoke, manifest
 from mmie_helpers import folder, gpt, human, row
 
 from plait.benchmarks.runs.config import RunConfig, load_config
-from plait.benchmarks.runs.experiment import reopen
 from plait.benchmarks.runs.joining import join
+from plait.benchmarks.runs.reopening import reopen
 from plait.benchmarks.tasks.mmie.reader import SAMPLE
 from plait.cluster.manifest import write_json
 from plait.generators.errors import UsageError

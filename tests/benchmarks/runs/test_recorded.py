@@ -22,8 +22,8 @@ import plait.cli
 from plait import commands
 from plait.benchmarks.plain_console import PlainConsole
 from plait.benchmarks.runs.config import RunConfig, load_config
-from plait.benchmarks.runs.experiment import reopen
 from plait.benchmarks.runs.opening import open_results
+from plait.benchmarks.runs.reopening import reopen
 from plait.benchmarks.runs.run_directory import RecordedStages, digest_in_run, stage_facts
 from plait.cluster.plan import Plan, evaluations
 from plait.cluster.store import Store

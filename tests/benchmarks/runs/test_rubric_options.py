@@ -14,8 +14,10 @@ from cli_helpers import manifest
 from judging_helpers import stand_in_digests
 
 from plait.benchmarks.runs.config import load_config
-from plait.benchmarks.runs.experiment import models_of, open_experiment, reopen, scorer_of
+from plait.benchmarks.runs.experiment import open_experiment
 from plait.benchmarks.runs.opening import open_results
+from plait.benchmarks.runs.reopening import reopen
+from plait.benchmarks.runs.resolving import models_of, scorer_of
 from plait.generators.base import Result, Unscored
 from plait.generators.catalogue import Named, by_name, by_prefix
 from plait.generators.errors import UsageError

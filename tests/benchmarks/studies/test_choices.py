@@ -18,8 +18,8 @@ from plait import commands
 from plait.benchmarks.plain_console import PlainConsole
 from plait.benchmarks.results.leaderboard import leaderboard
 from plait.benchmarks.results.people import agreement_of, read_measured
-from plait.benchmarks.runs.experiment import reopen
 from plait.benchmarks.runs.opening import open_results
+from plait.benchmarks.runs.reopening import reopen
 from plait.benchmarks.studies import choices
 from plait.benchmarks.studies.bias import SAME, TO_FIRST, TO_LAST
 from plait.benchmarks.studies.choices import Judged, Pair, Said, choices_report

@@ -14,7 +14,7 @@ from report_helpers import Judge
 from scipy import stats
 
 from plait.benchmarks.runs.config import RunConfig, VariantConfig, load_config
-from plait.benchmarks.runs.experiment import with_variant
+from plait.benchmarks.runs.resolving import with_variant
 from plait.benchmarks.studies.sensitivity import (
     correct_together,
     design_of,

@@ -11,7 +11,7 @@ from endpoint_helpers import KEY, MODEL, Answer, Server, completion, serving
 from typer.testing import CliRunner
 from typer.testing import Result as Done
 
-from plait.benchmarks.runs import experiment
+from plait.benchmarks.runs import requirements
 from plait.benchmarks.runs.opening import open_results
 from plait.cli import app
 from plait.cluster.stage_queue import MOST_UNREAD
@@ -83,7 +83,7 @@ def test_a_key_is_needed_only_for_what_is_left_to_ask(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setattr(experiment, "_is_public", bool)
+    monkeypatch.setattr(requirements, "_is_public", bool)
     plait(server, tmp_path / "run")
     monkeypatch.delenv("OPENAI_API_KEY")
     assert "; 0 records made" in plait(server, tmp_path / "run").output
