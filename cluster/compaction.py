@@ -6,7 +6,7 @@ any moment. One thread reads and writes; the driver's own notes where the record
 
 A joined part is complete before the former ones are removed: a crash in between leaves
 records twice, which readers resolve by key. What still names a former part, such as a job
-that waits for a worker, finds its record by key (`plait.cluster.store.find_records`).
+that waits for a worker, finds its record by key (`record_values.find_records`).
 """
 
 from __future__ import annotations

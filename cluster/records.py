@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -312,14 +312,23 @@ def _logprobs_columns(logprobs: Logprobs) -> dict[str, Any]:
 
 def rows_of(kind: Kind, table: pa.Table, part: str, first: int = 0) -> dict[str, RecordRow]:
     """Return the records of a part by key; `table` starts at row `first`."""
+    places = range(first, first + table.num_rows)
+    return {row.key: row for row in iter_rows(kind, table, part, places)}
+
+
+def iter_rows(
+    kind: Kind, table: pa.Table, part: str, places: Sequence[int]
+) -> Iterator[RecordRow]:
+    """Yield the records of a table; `places` says in which row of `part` each is.
+
+    The table has the columns of `INDEXED` and the `value_columns`.
+    """
     names = (*INDEXED, *value_columns(kind))
     columns = [table.column(name).to_pylist() for name in names]
-    rows = {}
-    for i, (key, outcome, fault, reason, at, *light) in enumerate(
-        zip(*columns, strict=True), start=first
+    for place, key, outcome, fault, reason, at, *light in zip(
+        places, *columns, strict=True
     ):
-        rows[key] = RecordRow(outcome, fault, reason, at, tuple(light), part, i, key)
-    return rows
+        yield RecordRow(outcome, fault, reason, at, tuple(light), part, place, key)
 
 
 def value_columns(kind: Kind) -> tuple[str, ...]:

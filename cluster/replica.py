@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from plait.cluster.executors.base import Host
 from plait.cluster.placement import Resources
+from plait.cluster.record_values import read_blob
 from plait.cluster.records import Item, StoredCell
 from plait.cluster.stage_queue import Batch, StageQueue
-from plait.cluster.store import read_blob
 from plait.cluster.tracing.journal import SpanJournal, WorkerLane
 from plait.cluster.watcher import WorkerProgress
 from plait.cluster.worker import UNUSABLE, Receipt, WorkerInfo

@@ -1,25 +1,27 @@
-"""Records in a folder or in a bucket: Parquet parts, written whole or not at all.
+"""The records of a run by key, in a folder or in a bucket: Parquet parts and an index.
 
 A part appears under its name only after its bytes are on disk (write, fsync, rename; an
 object of a bucket is there once it is complete), so a crash at any moment leaves nothing
 half-written that a reader would take. Records are named by key: writing one twice is
 harmless, readers keep the better one. A part that is proved damaged
 is set aside under another name, and only by a store that `repairs`.
+
+`Store` joins what its neighbours do: `parts.py` writes and reads one part, `records.py`
+says what a record consists of, `record_index.py` remembers where each is, and `ledger.py`
+which parts there should be. Bytes of images, notes and usage are read without a store
+(`record_values.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import logging
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from itertools import chain
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -33,8 +35,6 @@ from plait.cluster.parts import (
     ValueCache,
     forget_open_parts,
     parts_in,
-    read_blocks,
-    read_cell,
     read_parts,
     read_rows,
     reading,
@@ -51,21 +51,28 @@ from plait.cluster.record_index import (
     RecordStatus,
     Rows,
     Worth,
-    halves_of,
+)
+from plait.cluster.record_values import (
+    BlobReader,
+    Stored,
+    forget_notes,
+    notes_of,
+    read_blob,
+    sort_by_time,
+    usage_of,
 )
 from plait.cluster.records import (
     INDEXED,
     SCHEMAS,
     RecordRow,
-    StoredCell,
     as_current,
+    iter_rows,
     rows_of,
     value_columns,
 )
 from plait.cluster.verify import check_part
 from plait.generators.base import Job, Kind, StageSpec
 from plait.generators.buckets import AnyPath, any_path, unlink_all
-from plait.generators.document import Blob
 
 __all__ = [
     "BlobReader",
@@ -74,184 +81,26 @@ __all__ = [
     "StoreError",
     "notes_of",
     "read_blob",
+    "usage_of",
     "write_part",
 ]
 
 _SMALL_PART_BYTES = 32 << 20
+"""Smaller parts are joined at the end of a run,"""
 _COMPACTED_PART_BYTES = 256 << 20
+"""into parts of about this size."""
 _STALE_TEMPORARY_S = 3600.0
+"""Age of a temporary file that nobody writes any more: its process has crashed."""
 _MOST_LOOKS = 5
+"""How often the folder of a stage is listed again because a part vanished meanwhile."""
 _FRESH_BYTES = 64 << 20
+"""Of records that were just made: walks ask for them next, without reading a part."""
 _VALUES_BYTES = 128 << 20
+"""Of values that were read from parts."""
 _ROW_BYTES = 700
 """What a record takes in memory beside its texts, about."""
 _UNREAD = "Its records count as missing here."
 _log = logging.getLogger("plait")
-
-
-def read_blob(blob: Blob) -> bytes:
-    """Return the bytes of `blob`, from memory, from its file, or from its cell of a part.
-
-    Bytes that are read have the digest of the blob: DamagedPart where a part holds
-    others, StoreError where a file does. OSError where a file cannot be read.
-    """
-    if blob.data is not None:
-        return blob.data
-    if blob.place is None:
-        raise StoreError(f"bytes {blob.digest[:12]} have no place to read them from")
-    cell = StoredCell.of(blob.place)
-    if cell is None:
-        with open(blob.place, "rb") as file:
-            data = file.read()
-        if hashlib.sha256(data).hexdigest() != blob.digest:
-            raise StoreError(f"{blob.place} has changed since the run was planned")
-        return data
-    return _read_anywhere(cell, blob.digest)
-
-
-def _read_anywhere(cell: StoredCell, digest: str) -> bytes:
-    """The bytes of a cell, of a joined part where its own is gone."""
-    if cell.part not in _JOINED_INTO:
-        with contextlib.suppress(MissingPart):
-            return _read_cell(cell, digest)
-    damage: DamagedPart = MissingPart(cell.part)
-    for found in find_records(cell):
-        try:
-            data = _read_cell(cell._replace(part=str(found.part), row=found.row), digest)
-        except MissingPart:
-            continue  # it was joined with others in turn
-        except DamagedPart as error:
-            damage = error  # unless another record of the key is the one that is meant
-        else:
-            _JOINED_INTO[cell.part] = found.part
-            return data
-    _JOINED_INTO.pop(cell.part, None)
-    raise damage
-
-
-def _read_cell(cell: StoredCell, digest: str) -> bytes:
-    data: Any = read_cell(cell.part, cell.row, cell.column)
-    with reading(cell.part):
-        data = data if cell.item is None else data[cell.item]
-        data = data["bytes"] if isinstance(data, dict) else data
-    if not isinstance(data, bytes) or hashlib.sha256(data).hexdigest() != digest:
-        reason = f"{cell.column} of record {cell.row} has another digest"
-        raise DamagedPart(cell.part, reason)
-    return data
-
-
-def with_bytes(blob: Blob) -> Blob:
-    """`blob` with its bytes, which are read where they are not there yet."""
-    return blob if blob.data is not None else replace(blob, data=read_blob(blob))
-
-
-class FoundRecord(NamedTuple):
-    """Where a record is."""
-
-    part: AnyPath
-    row: int
-
-
-_LATEST_PARTS: dict[AnyPath, list[AnyPath]] = {}
-"""By folder, its parts when they were last looked for, the latest first."""
-_JOINED_INTO: dict[str, AnyPath] = {}
-"""By the path of a part that is gone, the part in which a record of it was found last."""
-
-
-def find_records(cell: StoredCell) -> Iterator[FoundRecord]:
-    """Yield where records with the key of a cell's are, the latest first.
-
-    For what names a part that was joined with others since. Parts are looked for again
-    where none of those that were there last has it. Raises DamagedPart, StoreError.
-    """
-    if cell.part in _JOINED_INTO:
-        yield from _found_in([_JOINED_INTO[cell.part]], cell.key)
-    folder = any_path(cell.part).parent
-    known = _LATEST_PARTS.get(folder, [])
-    yield from _found_in(known, cell.key)
-    _LATEST_PARTS[folder] = latest = _by_time(parts_in(folder))[::-1]
-    yield from _found_in([part for part in latest if part not in known], cell.key)
-
-
-def _found_in(parts: Iterable[AnyPath], key: str) -> Iterator[FoundRecord]:
-    high, low = halves_of(key)
-    for part in parts:
-        with contextlib.suppress(FileNotFoundError):
-            keys = _sort_keys(part)
-            i = int(keys.digests.high.searchsorted(high))
-            while i < len(keys.rows) and keys.digests.high[i] == high:
-                if keys.digests.low[i] == low:
-                    yield FoundRecord(part, int(keys.rows[i]))
-                i += 1
-
-
-def _by_time(parts: Iterable[AnyPath]) -> list[AnyPath]:
-    """Those of parts that are there, the first written first."""
-    times: dict[AnyPath, float] = {}
-    for part in parts:
-        with contextlib.suppress(FileNotFoundError):
-            times[part] = part.stat().st_mtime
-    return sorted(times, key=lambda part: (times[part], part))
-
-
-class _SortedKeys(NamedTuple):
-    digests: KeyDigests
-    rows: Array
-
-
-@lru_cache(maxsize=256)
-def _sort_keys(part: AnyPath) -> _SortedKeys:
-    with reading(str(part)):
-        tables = [table for _, table in read_blocks(part, ["key"])]
-        keys = KeyDigests.of(pa.concat_tables(tables).column("key").combine_chunks())
-    order = keys.high.argsort(kind="stable")
-    return _SortedKeys(keys.at(order), order)
-
-
-class BlobReader:
-    """`read_blob` for readers that continue after an error: remembers damaged parts."""
-
-    def __init__(self) -> None:
-        self.damage: dict[str, DamagedPart] = {}
-        """By part, the first damage that was noticed."""
-
-    def __call__(self, blob: Blob) -> bytes:
-        """Return the bytes of `blob`; raises what `read_blob` raises."""
-        try:
-            return read_blob(blob)
-        except DamagedPart as damage:
-            self.damage.setdefault(damage.part, damage)
-            raise
-
-
-_NOTED = ValueCache(most_bytes=64 << 20)
-_TOLD = ("notes", "usage", "seconds")
-
-
-class _Stored(Protocol):
-    """What says where a record is."""
-
-    @property
-    def part(self) -> str:
-        """Path of the part."""
-
-    @property
-    def row(self) -> int:
-        """Position in it."""
-
-
-def notes_of(row: _Stored) -> dict[str, Any]:
-    """Return what a stage noted about one record: the exact prompt, truncation, ..."""
-    with reading_record(row.part):
-        notes, _, _ = _NOTED.read(row.part, row.row, _TOLD)
-        return json.loads(notes or "{}")  # type: ignore[no-any-return]
-
-
-def usage_of(row: _Stored) -> dict[str, float]:
-    """What one record used: tokens, images, ..., and its busy `seconds`."""
-    with reading_record(row.part):
-        _, usage, seconds = _NOTED.read(row.part, row.row, _TOLD)
-        return {**json.loads(usage or "{}"), "seconds": round(seconds or 0.0, 3)}
 
 
 class StageRows(Mapping[str, RecordRow]):
@@ -285,6 +134,7 @@ class _Fresh:
         self._most_bytes = most_bytes
         self._bytes = 0
         self._rows: OrderedDict[tuple[str, str], RecordRow] = OrderedDict()
+        """By the stage's digest and the key, the first added first."""
 
     def add(self, stage: str, key: str, row: RecordRow) -> None:
         """Hold a record of the stage with this digest."""
@@ -304,13 +154,18 @@ class _Fresh:
     def get(self, stage: str, place: RecordPlace) -> RecordRow | None:
         """Return the record at a place, where it is held."""
         row = self._rows.get((stage, place.key))
-        same = row is not None and (row.part, row.row) == (place.part, place.row)
-        return row if same else None
+        if row is None or (row.part, row.row) != (place.part, place.row):
+            return None
+        return row
 
 
 def _size_of(row: RecordRow) -> int:
-    texts = (v for v in (*row.light, row.reason) if isinstance(v, str | bytes))
-    return _ROW_BYTES + sum(map(len, texts))
+    """What a record takes in memory, about, in bytes."""
+    size = _ROW_BYTES
+    for value in (*row.light, row.reason):
+        if isinstance(value, str | bytes):
+            size += len(value)
+    return size
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -366,6 +221,8 @@ class Store:
         self._ledger: PartLedger | None = None
         """Of the driver that works on the run."""
 
+    # ---------------------------------------------------------- finding and reading one
+
     def folder(self, spec: StageSpec) -> AnyPath:
         """Return where the parts of `spec` are kept."""
         return self.root / "stages" / spec.folder
@@ -397,10 +254,13 @@ class Store:
         """Return where the record of `job` is, if there is one, and how it ended."""
         index = self._index(job.spec)
         place = index.find(job.key)
-        if place is None:
-            former = (index.find(key) for key in job.keys[1:])
-            place = next((found for found in former if found is not None), None)
-        return place
+        if place is not None:
+            return place
+        for former_key in job.keys[1:]:  # of earlier versions of plait
+            place = index.find(former_key)
+            if place is not None:
+                return place
+        return None
 
     def place(self, spec: StageSpec, key: str) -> RecordPlace | None:
         """Return where the record with this key is, if there is one."""
@@ -446,9 +306,18 @@ class Store:
             return fresh
         names = value_columns(spec.kind)
         reason, at, *light = self._values.read(place.part, place.row, names)
-        outcome, fault, _ = place.status
-        stored = place.part, place.row, place.key
-        return RecordRow(outcome, fault, reason, at, tuple(light), *stored)
+        return RecordRow(
+            outcome=place.outcome,
+            fault=place.fault,
+            reason=reason,
+            at=at,
+            light=tuple(light),
+            part=place.part,
+            row=place.row,
+            key=place.key,
+        )
+
+    # ----------------------------------------------------------------- adding records
 
     def add(self, spec: StageSpec, rows: Mapping[str, RecordRow]) -> None:
         """Index records that a worker or the driver has just committed."""
@@ -491,6 +360,8 @@ class Store:
         self.add(spec, rows)
         return rows
 
+    # ---------------------------------------------------------------- indexing parts
+
     def _look(self, spec: StageSpec) -> None:
         """Index the parts that were not read yet.
 
@@ -501,13 +372,7 @@ class Store:
         while looks < _MOST_LOOKS:
             index = self._indices.setdefault(spec.digest, RecordIndex())
             try:
-                unread = (p for p in self.parts(spec) if str(p) not in index.whole)
-                new = [part for part in unread if str(part) not in self.damage]
-                for part, read in read_parts(new, INDEXED):
-                    for first, digests, codes in self._heads(index, part, read):
-                        index.append(str(part), first, digests, codes)
-                    index.whole.add(str(part))
-                index.settle(partial(self._weigh, spec.kind, index))
+                self._index_parts(spec, index)
             except FileNotFoundError:
                 # A running command has just compacted its parts: look again.
                 self._indices.pop(spec.digest, None)
@@ -522,6 +387,18 @@ class Store:
                 return
         raise self._changes(spec)
 
+    def _index_parts(self, spec: StageSpec, index: RecordIndex) -> None:
+        """Add the records of all parts that `index` does not have yet."""
+        new: list[AnyPath] = []
+        for part in self.parts(spec):
+            if str(part) not in index.whole and str(part) not in self.damage:
+                new.append(part)
+        for part, read in read_parts(new, INDEXED):
+            for head in self._heads(index, part, read):
+                index.append(str(part), head.first, head.digests, head.codes)
+            index.whole.add(str(part))
+        index.settle(partial(self._weigh, spec.kind, index))
+
     def _changes(self, spec: StageSpec) -> StoreError:
         return StoreError(f"{self.folder(spec)} changes while it is read; try again")
 
@@ -529,23 +406,26 @@ class Store:
         """Forget the records of parts that are gone, and index those that are new."""
         index = self._index(spec)
         there = {str(part) for part in self.parts(spec)}
-        missing = [part for part in index.parts if part not in there]
-        index.forget([part for part in missing if not any_path(part).exists()])
+        gone: list[str] = []
+        for part in index.parts:
+            if part not in there and not any_path(part).exists():
+                gone.append(part)
+        index.forget(gone)
         self._look(spec)
 
     def _heads(
         self, index: RecordIndex, part: AnyPath, read: Callable[[], Blocks]
-    ) -> list[tuple[int, KeyDigests, Array]]:
+    ) -> list[_Heads]:
         """Return what is indexed of a part; nothing where it is proved damaged."""
-        heads = []
+        heads: list[_Heads] = []
         try:
             with reading(str(part)):
                 for first, table in read():
-                    key, outcome, fault = (
-                        table.column(name).combine_chunks() for name in INDEXED
-                    )
-                    codes = index.codes.codes_of(outcome, fault)
-                    heads.append((first, KeyDigests.of(key), codes))
+                    keys = table.column("key").combine_chunks()
+                    outcomes = table.column("outcome").combine_chunks()
+                    faults = table.column("fault").combine_chunks()
+                    codes = index.codes.codes_of(outcomes, faults)
+                    heads.append(_Heads(first, KeyDigests.of(keys), codes))
         except DamagedPart as damage:
             self._go_on_or_repair(damage)
             index.forget([damage.part])
@@ -561,24 +441,24 @@ class Store:
 
     def _weigh(self, kind: Kind, index: RecordIndex, rows: Rows) -> Worth:
         """Read by what one of several records of a key is chosen."""
-        final = index.codes.are_final(rows.code)
-        settled = final.copy()
+        settled = index.codes.are_final(rows.code)
         at = np.zeros(rows.size, np.int64)
-        columns = value_columns(kind) if kind is Kind.DRAFT else ("at",)
+        # Whether a final draft is settled depends on what it says (`RecordRow.is_settled`).
+        reads_drafts = kind is Kind.DRAFT
+        columns = value_columns(kind) if reads_drafts else ("at",)
+        # Each part is opened once, for all its rows in ascending order.
         order = np.lexsort((rows.row, rows.part))
         starts = np.flatnonzero(np.diff(rows.part[order], prepend=-1))
         for chosen in np.split(order, starts[1:]):
             part = index.parts[rows.part[chosen[0]]]
             table = read_rows(part, rows.row[chosen].tolist(), columns)
             at[chosen] = table.column("at").to_numpy()
-            if kind is not Kind.DRAFT:
-                continue
-            values = zip(*(table.column(name).to_pylist() for name in columns), strict=True)
-            for i, (reason, made, *light) in zip(chosen.tolist(), values, strict=True):
-                outcome, fault, _ = index.codes.statuses[rows.code[i]]
-                row = RecordRow(outcome, fault, reason, made, tuple(light), part, 0)
-                settled[i] = row.is_settled(kind)
+            if reads_drafts:
+                statuses = [index.codes.statuses[code] for code in rows.code[chosen]]
+                settled[chosen] = _are_settled(kind, table, statuses, part)
         return Worth(settled, at)
+
+    # ------------------------------------------------------- damaged and missing parts
 
     def go_on_without(self, damage: DamagedPart, what: str) -> None:
         """Note damage and `what` follows from it; raise it in a store that does not."""
@@ -587,7 +467,7 @@ class Store:
         self.damage.setdefault(damage.part, damage)
         self._notice(f"{damage}. {what}")
 
-    def notes_and_usage(self, row: _Stored) -> tuple[dict[str, Any], dict[str, float]]:
+    def notes_and_usage(self, row: Stored) -> tuple[dict[str, Any], dict[str, float]]:
         """`notes_of` and `usage_of`; nothing where they are damaged."""
         try:
             return notes_of(row), usage_of(row)
@@ -602,14 +482,22 @@ class Store:
 
     def set_aside(self, parts: Iterable[str]) -> int:
         """Rename those of `parts` that are damaged for this process too; how many."""
-        return sum(self._set_aside(any_path(part)) for part in sorted(set(parts)))
+        renamed = 0
+        for part in sorted(set(parts)):
+            renamed += self._set_aside(any_path(part))
+        return renamed
 
     def check_all(self, specs: Iterable[StageSpec]) -> int:
         """Set aside what is damaged among all parts of `specs`; how many."""
-        parts = chain.from_iterable(map(self.parts, specs))
-        return self.set_aside(str(p) for p in parts if check_part(p).damage is not None)
+        damaged: list[str] = []
+        for spec in specs:
+            for part in self.parts(spec):
+                if check_part(part).damage is not None:
+                    damaged.append(str(part))
+        return self.set_aside(damaged)
 
     def _set_aside(self, part: AnyPath) -> bool:
+        """Rename a part if this process, too, finds it damaged; whether it was renamed."""
         try:
             damage = check_part(part).damage
         except FileNotFoundError:
@@ -640,7 +528,7 @@ class Store:
         self.suspects.clear()
         forget_open_parts()
         self._values.clear()
-        _NOTED.clear()
+        forget_notes()
 
     @contextlib.contextmanager
     def noting_parts(self, shard_folder: AnyPath | None) -> Iterator[None]:
@@ -668,11 +556,19 @@ class Store:
             for text in notices_of_missing(self.root, missing_parts(self.root), what):
                 self._notice(text)
 
+    # --------------------------------------------------------------- reading all records
+
     def parts(self, spec: StageSpec) -> list[AnyPath]:
-        """Return the parts of `spec`, in all folders with its digest."""
+        """Return the parts of `spec`, in all folders with its digest.
+
+        A stage that was renamed keeps its digest, and has its records in several folders.
+        """
         suffix = f"-{spec.digest[:12]}"
-        folders = [f for f in stage_folders(self.root) if f.name.endswith(suffix)]
-        return sorted(chain.from_iterable(map(parts_in, folders)))
+        parts: list[AnyPath] = []
+        for folder in stage_folders(self.root):
+            if folder.name.endswith(suffix):
+                parts += parts_in(folder)
+        return sorted(parts)
 
     def columns(self, spec: StageSpec, names: Sequence[str]) -> Iterator[dict[str, Any]]:
         """The named columns (and `key`) of every record that is not superseded."""
@@ -688,16 +584,12 @@ class Store:
 
     def records(self, spec: StageSpec) -> Iterator[tuple[str, RecordRow]]:
         """Every record of `spec` with its values, by key, part after part."""
-        names = ["key", "outcome", "fault", *value_columns(spec.kind)]
+        names = [*INDEXED, *value_columns(spec.kind)]
         for part, read in read_parts(self.parts(spec), names):
             try:
                 for rows, table in self._current(spec, part, read):
-                    columns = (table.column(name).to_pylist() for name in names)
-                    for i, key, outcome, fault, reason, at, *light in zip(
-                        rows.tolist(), *columns, strict=True
-                    ):
-                        values = outcome, fault, reason, at, tuple(light)
-                        yield key, RecordRow(*values, str(part), i, key)
+                    for row in iter_rows(spec.kind, table, str(part), rows.tolist()):
+                        yield row.key, row
             except DamagedPart as damage:
                 self.go_on_without(damage, _UNREAD)
 
@@ -713,6 +605,8 @@ class Store:
                 rows = first + np.flatnonzero(current)
                 whole = len(rows) == table.num_rows
                 yield rows, table if whole else table.filter(pa.array(current))
+
+    # --------------------------------------------------------------------- joining parts
 
     def sweep(self) -> None:
         """Remove temporary files that a crash left behind."""
@@ -730,14 +624,17 @@ class Store:
         StoreError.
         """
         try:
-            sizes = {part: part.stat() for part in self.parts(spec)}
-            small = [p for p, about in sizes.items() if about.st_size < _SMALL_PART_BYTES]
+            small: list[AnyPath] = []
+            for part in self.parts(spec):
+                if part.stat().st_size < _SMALL_PART_BYTES:
+                    small.append(part)
             if len(small) < 2:
                 return
             # A worker that was stopped may have committed records without reporting them.
             self._look(spec)
-            left = set(self.parts(spec))
-            for group in _groups(_by_time(part for part in small if part in left)):
+            left = set(self.parts(spec))  # damaged ones may have been set aside just now
+            small = [part for part in small if part in left]
+            for group in _groups(sort_by_time(small)):
                 joined = self.join(spec, group, current=True)
                 self.remove(spec, self.take_over(joined))
             forget_open_parts()
@@ -756,31 +653,35 @@ class Store:
         Nothing in this store changes, and another thread may do it, unless it asks for
         current ones. Raises DamagedPart, StoreError, FileNotFoundError.
         """
-        moves: list[_Move] = []
-        ordered = _by_time(parts)
+        ordered = sort_by_time(parts)
         if not ordered:
             raise FileNotFoundError(f"none of the parts in {self.folder(spec)} is there")
+        moves: list[_Move] = []
 
-        def tables() -> Iterator[pa.Table]:
+        def tables_to_write() -> Iterator[pa.Table]:
+            """Read the parts piece by piece, and note of each piece where it was."""
             for part, read in read_parts(ordered):
-                pieces = (
-                    self._current(spec, part, read) if current else _all_rows(part, read)
-                )
+                if current:
+                    pieces = self._current(spec, part, read)
+                else:
+                    pieces = _all_rows(part, read)
                 for rows, table in pieces:
                     digests = KeyDigests.of(table.column("key").combine_chunks())
                     moves.append(_Move(part, rows, digests))
                     with reading(str(part)):
                         yield as_current(spec.kind, table)
 
-        latest = int(ordered[-1].stat().st_mtime * 1e9)
-        joined = write_joined(self.folder(spec), SCHEMAS[spec.kind], tables(), latest)
+        latest_ns = int(ordered[-1].stat().st_mtime * 1e9)
+        joined = write_joined(
+            self.folder(spec), SCHEMAS[spec.kind], tables_to_write(), latest_ns
+        )
         return JoinedPart(spec, joined, joined.stat().st_size, moves)
 
     def take_over(self, joined: JoinedPart) -> list[AnyPath]:
         """Note where joined records are by now; the parts that are no longer needed."""
         index = self._index(joined.spec)
         moved = 0
-        first = 0
+        first = 0  # the row of the joined part where the next ones begin
         for move in joined.moves:
             to = str(joined.part)
             moved += index.move(str(move.part), move.rows, move.digests, to, first)
@@ -801,6 +702,28 @@ class Store:
         if self._ledger is not None:
             self._ledger.remove(names)
         unlink_all(parts)
+
+
+class _Heads(NamedTuple):
+    """What is indexed of some rows of a part that follow each other."""
+
+    first: int
+    """The first of these rows."""
+    digests: KeyDigests
+    codes: Array
+    """How each record ended, see `StatusCodes`."""
+
+
+def _are_settled(
+    kind: Kind, table: pa.Table, statuses: Sequence[RecordStatus], part: str
+) -> list[bool]:
+    """Whether each record is settled whose `value_columns` are in `table`."""
+    columns = [table.column(name).to_pylist() for name in value_columns(kind)]
+    settled: list[bool] = []
+    for status, reason, at, *light in zip(statuses, *columns, strict=True):
+        row = RecordRow(status.outcome, status.fault, reason, at, tuple(light), part, 0)
+        settled.append(row.is_settled(kind))
+    return settled
 
 
 def _all_rows(

@@ -29,10 +29,10 @@ import pyarrow as pa
 from plait.cluster.energy import EnergyMeter
 from plait.cluster.loading import error_text, from_own_code, load_stage, stage_fault
 from plait.cluster.memory import release_memory
-from plait.cluster.parts import Committer
+from plait.cluster.parts import Committer, DamagedPart, StoreError
+from plait.cluster.record_values import with_bytes
 from plait.cluster.records import Item, RecordRow, encode, rows_of
 from plait.cluster.server_process import ServerProcess, bypass_proxies, log_path
-from plait.cluster.store import DamagedPart, StoreError, with_bytes
 from plait.cluster.tracing.journal import Span, SpanList
 from plait.cluster.watcher import redirect_stderr
 from plait.generators.base import (

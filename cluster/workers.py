@@ -1,4 +1,10 @@
-"""The workers of a run: sends them batches, collects receipts, replaces those that die."""
+"""The workers of a run: sends them batches, collects receipts, replaces those that die.
+
+`WorkerPool` belongs to the engine (`engine.py`). Which stage gets a worker, and on which
+node, `allocation.py` decides; what one worker is doing is kept in its `Replica`; what jobs
+of a failed batch are tried again, in the stage's `StageQueue`. All of it runs in the one
+thread of the driver's loop.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +13,7 @@ import os
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from plait.cluster.executors.base import Executor, HostLost
 from plait.cluster.manifest import now as date_and_time
@@ -57,6 +63,15 @@ class _Death:
         return self.replica.handle.node
 
 
+class _Occupied(NamedTuple):
+    """Resources of a node that seemed free, and turned out to be in use by other jobs."""
+
+    at: float
+    """When that was noticed."""
+    node: str
+    need: Resources
+
+
 @dataclass
 class _LoadingTrouble:
     """Workers of one stage that were never ready, to see when the stage is the cause.
@@ -94,10 +109,12 @@ class WorkerPool:
         self._journal = journal
         self._probe = probe
         self._noticed: set[str] = set()
+        """What the user was told."""
         self._waiting: set[StageQueue] = set()
         """Stages of which it was said who holds what they wait for."""
         self.replicas: list[Replica] = []
-        self._of: dict[StageQueue, list[Replica]] = defaultdict(list)
+        """Workers that have not ended."""
+        self._workers_of: dict[StageQueue, list[Replica]] = defaultdict(list)
         """The same by stage, without those that are being stopped."""
         self.nodes: list[Node] = []
         self._roomy: dict[Replica, None] = {}
@@ -106,9 +123,10 @@ class WorkerPool:
         """Whether a worker has come to have nothing to do, or has ended, since the
         allocation last looked."""
         self._refs: dict[Any, Replica] = {}
-        self._nodes_read_at = self._checked_at = -math.inf
-        self._occupied: list[tuple[float, str, Resources]] = []
-        """When, where and how much turned out to be in use by other jobs."""
+        """By the reference to an answer that has not come yet, who is to give it."""
+        self._nodes_read_at = -math.inf
+        self._checked_at = -math.inf
+        self._occupied: list[_Occupied] = []
         self._free: dict[str, Resources] | None = None
         """What is free on each node, until that changes."""
         self._trouble: dict[StageQueue, _LoadingTrouble] = defaultdict(_LoadingTrouble)
@@ -127,12 +145,17 @@ class WorkerPool:
 
     def of(self, queue: StageQueue) -> Sequence[Replica]:
         """Return the workers of a stage, without those that are being stopped."""
-        return self._of[queue]
+        return self._workers_of[queue]
 
     def excess_of(self, queue: StageQueue) -> Sequence[Replica]:
         """Return the workers of a stage that are more than it may have by now."""
-        limits = [m for m in (queue.asked_workers, queue.released_beyond) if m is not None]
-        return self._of[queue][min(limits) :] if limits else ()
+        workers = self._workers_of[queue]
+        most = len(workers)
+        if queue.asked_workers is not None:
+            most = min(most, queue.asked_workers)
+        if queue.released_beyond is not None:
+            most = min(most, queue.released_beyond)
+        return workers[most:]
 
     def refresh_nodes(self) -> None:
         """Read which nodes are alive, at most once a second."""
@@ -146,7 +169,10 @@ class WorkerPool:
         avoided = self._nodes_to_avoid(queue)
         if not avoided:
             return self._free_now()
-        return {n: need for n, need in self._free_now().items() if n not in avoided}
+        free = dict(self._free_now())
+        for node in avoided:
+            free.pop(node, None)
+        return free
 
     def is_held_back(self, queue: StageQueue) -> bool:
         """Whether some node that may yet host a worker of the stage is not tried now."""
@@ -154,17 +180,20 @@ class WorkerPool:
 
     def _nodes_to_avoid(self, queue: StageQueue) -> set[str]:
         """Nodes that are not tried now: they may be gone, or cannot start the stage."""
-        doubtful = {d.node.id for d in self._deaths} | self._given_up
+        doubtful = {death.node.id for death in self._deaths} | self._given_up
         return doubtful | self._trouble[queue].barred
 
     def _free_now(self) -> dict[str, Resources]:
         """Return the free resources of each node, as far as is known."""
         if self._free is None:
             lately = self.now() - self.options.placement_timeout_s
-            self._occupied = [entry for entry in self._occupied if entry[0] > lately]
-            others = [(node, need) for _, node, need in self._occupied]
-            workers = [(r.handle.node.id, r.need) for r in self.replicas]
-            self._free = free_resources(self.nodes, workers + others)
+            self._occupied = [entry for entry in self._occupied if entry.at > lately]
+            used: list[tuple[str, Resources]] = []
+            for replica in self.replicas:
+                used.append((replica.handle.node.id, replica.need))
+            for occupied in self._occupied:
+                used.append((occupied.node, occupied.need))
+            self._free = free_resources(self.nodes, used)
         return self._free
 
     def coming(self) -> dict[str, Resources]:
@@ -185,7 +214,7 @@ class WorkerPool:
         if self._free is not None:
             self._free[node] -= replica.need
         self.replicas.append(replica)
-        self._of[queue].append(replica)
+        self._workers_of[queue].append(replica)
         self._ask(replica, "describe", self._probe, control=True)
 
     def may_load(self, replica: Replica, queue: StageQueue) -> bool:
@@ -203,8 +232,8 @@ class WorkerPool:
     def load(self, replica: Replica, queue: StageQueue) -> None:
         """Have an idle worker load another stage, for which nothing is imported again."""
         queue.waiting_since = None
-        self._of[replica.queue].remove(replica)
-        self._of[queue].append(replica)
+        self._workers_of[replica.queue].remove(replica)
+        self._workers_of[queue].append(replica)
         self._roomy.pop(replica, None)
         replica.turn_to(queue)
         self._ask(replica, "host", queue.spec)
@@ -215,11 +244,12 @@ class WorkerPool:
         self._refs[replica.handle.call(method, *args, control=control)] = replica
 
     def _arguments_of(self, spec: StageSpec, node: Node) -> tuple[Any, ...]:
+        """What a `Worker` is made of."""
         know(spec.secrets)
         secrets = {name: os.environ[name] for name in spec.secrets if name in os.environ}
-        # Only stages behind an endpoint have ceilings, and only those read parts again.
         shard = self.options.shard
         used = dict[str, float]()
+        # Only stages behind an endpoint have ceilings, and only those read parts again.
         if spec.placement.endpoint:
             used = usage_of_stage(self.root, spec, shard)
         log_folder = shard.folder(self.root) if shard else self.root
@@ -240,11 +270,14 @@ class WorkerPool:
 
     def kill_all(self) -> None:
         """End every worker at once, after the servers that they have started."""
-        serving = [r for r in self.replicas if r.serving]
         try:
-            closing = [r.handle.call("close", control=True) for r in serving]
-            limit = max((r.stopping_limit_s for r in serving), default=0.0)
-            self.executor.wait_for_all(closing, limit)
+            closing: list[Any] = []
+            limit_s = 0.0
+            for replica in self.replicas:
+                if replica.serving:
+                    closing.append(replica.handle.call("close", control=True))
+                    limit_s = max(limit_s, replica.stopping_limit_s)
+            self.executor.wait_for_all(closing, limit_s)
         finally:
             for replica in self.replicas:
                 replica.handle.kill()
@@ -264,11 +297,12 @@ class WorkerPool:
 
     def dispatch(self) -> None:
         """Send every ready worker as many batches as it may have in flight."""
-        waiting = {queue for queue in self._of if queue.pending}
-        ready = [r for r in self._roomy if r.queue in waiting]
+        waiting = {queue for queue in self._workers_of if queue.pending}
+        ready = [replica for replica in self._roomy if replica.queue in waiting]
         refused: set[StageQueue] = set()
         """With nothing for a busy worker, and so for no other one."""
-        for replica in sorted(ready, key=lambda r: len(r.in_flight)):
+        # Idle ones first: of the last jobs a busy worker should get none.
+        for replica in sorted(ready, key=lambda replica: len(replica.in_flight)):
             if replica.in_flight and replica.queue in refused:
                 continue
             if self.dispatch_to(replica) and replica.in_flight:
@@ -284,7 +318,7 @@ class WorkerPool:
         if replica.state != "ready" or replica in self.excess_of(replica.queue):
             return False
         queue = replica.queue
-        workers = len(self._of[replica.queue])
+        workers = len(self._workers_of[replica.queue])
         depth = replica.depth(self._others_at_endpoint(replica)) if most is None else most
         while not replica.exclusive and len(replica.in_flight) < depth:
             idle = not replica.in_flight
@@ -300,9 +334,13 @@ class WorkerPool:
         """Requests that other stages have in flight at the same endpoint."""
         endpoint = replica.queue.spec.placement.endpoint
         if endpoint is None or replica.server is not None:
-            return 0
-        same = (r for r in self.replicas if r.queue.spec.placement.endpoint == endpoint)
-        return sum(len(r.in_flight) for r in same if r is not replica)
+            return 0  # a server of its own is asked by nobody else
+        requests = 0
+        for other in self.replicas:
+            asks_the_same = other.queue.spec.placement.endpoint == endpoint
+            if asks_the_same and other is not replica:
+                requests += len(other.in_flight)
+        return requests
 
     # ------------------------------------------------------------------ receiving
 
@@ -315,8 +353,9 @@ class WorkerPool:
         lost: list[tuple[Replica, HostLost]] = []
         refs = [*self._refs, *bells] if bells else self._refs.keys()
         for ref in self.executor.wait(refs, timeout_s):
-            if (replica := self._refs.pop(ref, None)) is None:
-                continue
+            replica = self._refs.pop(ref, None)
+            if replica is None:
+                continue  # a bell
             try:
                 events += self._on_reply(replica, ref, self.executor.result(ref))
             except HostLost as error:
@@ -334,6 +373,7 @@ class WorkerPool:
         return events + self._not_loadable()
 
     def _on_reply(self, replica: Replica, ref: Any, value: Any) -> list[Event]:
+        """Handle the answer to a call; which call it was, the worker's state says."""
         if ref in replica.in_flight:
             return self._on_receipts(replica, replica.in_flight.pop(ref), value)
         if replica.state == "starting":
@@ -341,10 +381,11 @@ class WorkerPool:
         elif replica.state == "loading":
             return self._on_loaded(replica, value)
         elif replica.state == "stopping":
-            self._end(replica)
+            self._end(replica)  # its server has ended
         return []
 
     def _on_placed(self, replica: Replica, info: WorkerInfo) -> None:
+        """A worker's process runs: have it load its stage."""
         token = self.root / TOKEN_FOLDER / (info.token or "-")
         replica.begin_loading(info, shared=info.token is not None and token.exists())
         token.unlink(missing_ok=True)
@@ -357,6 +398,7 @@ class WorkerPool:
         self._ask(replica, "load", replica.shared)
 
     def _on_loaded(self, replica: Replica, error: str | None) -> list[Event]:
+        """A worker has loaded its stage, or could not."""
         if error is not None:
             self.stop(replica)
             return self._never_ready(replica, error)
@@ -378,7 +420,7 @@ class WorkerPool:
 
     def _without_more(self, queue: StageQueue, reason: str) -> list[Event]:
         """Go on with the workers that a stage has; without any, the stage is given up."""
-        others = len(self._of[queue])
+        others = len(self._workers_of[queue])
         if not others:
             return [self.give_up(queue, reason)]
         queue.max_workers = others
@@ -388,6 +430,7 @@ class WorkerPool:
     def _on_receipts(
         self, replica: Replica, batches: list[Batch], receipts: Sequence[Receipt]
     ) -> list[Event]:
+        """Handle the answer to a message: a receipt for each batch that was begun."""
         queue = replica.queue
         busy_s = (self.now() - replica.last_heard) / len(receipts)
         replica.take_receipts(batches, receipts)
@@ -495,18 +538,22 @@ class WorkerPool:
 
     def _give_up_silent_nodes(self) -> None:
         """Give the work of nodes that have been silent for too long to other nodes."""
-        held = {*(r.handle.node for r in self.replicas), *(d.node for d in self._deaths)}
-        self.executor.watch(held | {n for n in self.nodes if n.id in self._given_up})
-        self._given_up = {n for n in self._given_up if self.executor.silent_s(n)}
-        for node in held:
+        at_work = {replica.handle.node for replica in self.replicas}
+        at_work |= {death.node for death in self._deaths}
+        # Nodes that were given up are watched on: they may answer again.
+        given_up = {node for node in self.nodes if node.id in self._given_up}
+        self.executor.watch(at_work | given_up)
+        self._given_up = set(filter(self.executor.silent_s, self._given_up))
+        for node in at_work:
             if self.executor.silent_s(node.id) > _SILENCE_S:
                 self._give_up_node(node)
 
     def _give_up_node(self, node: Node) -> None:
+        """Put the work of a node's workers back, and end them once that is possible."""
         self._given_up.add(node.id)
         text = f"no sign of node {node.address} for {_SILENCE_S:.0f} s"
-        for replica in [r for r in self.replicas if r.handle.node == node]:
-            if replica.state == "stopping":
+        for replica in list(self.replicas):
+            if replica.handle.node != node or replica.state == "stopping":
                 continue
             self.notice(f"{text}: its work is given to other nodes")
             self._give_back(replica, text, self._withdraw(replica))
@@ -533,13 +580,17 @@ class WorkerPool:
         for queue, trouble in self._trouble.items():
             if not (trouble.deaths or trouble.barred) or queue.unusable is not None:
                 continue
-            hosts = {n.id for n in self.nodes if queue.need.fits(n.total)}
-            barred = bool(hosts) and hosts <= trouble.barred
-            if barred or any(trouble.deaths[node] >= _MOST_DEATHS for node in hosts):
-                times = f", {_MOST_DEATHS} times in a row while loading"
-                trouble.deaths.clear()
-                reason = trouble.reason if barred else trouble.reason + times
-                events += self._without_more(queue, reason)
+            hosts = {node.id for node in self.nodes if queue.need.fits(node.total)}
+            barred_everywhere = bool(hosts) and hosts <= trouble.barred
+            deaths_on_one = max((trouble.deaths[node] for node in hosts), default=0)
+            if barred_everywhere:
+                reason = trouble.reason
+            elif deaths_on_one >= _MOST_DEATHS:
+                reason = f"{trouble.reason}, {_MOST_DEATHS} times in a row while loading"
+            else:
+                continue
+            trouble.deaths.clear()
+            events += self._without_more(queue, reason)
         return events
 
     def _attribute(
@@ -554,14 +605,15 @@ class WorkerPool:
 
     def _withdraw(self, replica: Replica) -> list[Batch]:
         """Stop waiting for a worker; the batches it had in flight."""
-        for ref in [r for r, owner in self._refs.items() if owner is replica]:
-            del self._refs[ref]
+        for ref, owner in list(self._refs.items()):
+            if owner is replica:
+                del self._refs[ref]
         return replica.withdraw()
 
     def _retire(self, replica: Replica) -> None:
         """Give it no more work; its resources count as taken until it has ended."""
         replica.enter("stopping")
-        self._of[replica.queue].remove(replica)
+        self._workers_of[replica.queue].remove(replica)
         self._roomy.pop(replica, None)
 
     def _remove(self, replica: Replica) -> None:
@@ -571,68 +623,75 @@ class WorkerPool:
         self.released = True
         self._roomy.pop(replica, None)
         if replica.state != "stopping":
-            self._of[replica.queue].remove(replica)
+            self._workers_of[replica.queue].remove(replica)
         replica.lane.enter("ended")
 
     def _check_limits(self) -> list[Event]:
         """Act on workers that have been in one state for too long."""
         events: list[Event] = []
-        clock = self.now()
         for replica in list(self.replicas):
-            waited = clock - replica.since
-            overdue = waited > replica.time_limit_s(self.options.placement_timeout_s)
-            silent_s = clock - replica.last_heard
-            limit_s = replica.silence_limit_s
-            if replica.in_flight and silent_s > limit_s:
-                # It holds the interpreter's lock, and cannot enforce its own limit.
-                queue = replica.queue
-                batches = self._withdraw(replica)
-                reason = f"no sign of life for {limit_s:.0f} s"
-                self._report(replica, Fault.TIMEOUT, reason, batches)
-                self.stop(replica)
-                died = self._attribute(queue, batches, reason, Fault.TIMEOUT)
-                events.append((queue, died))
+            waited_s = self.now() - replica.since
+            overdue = waited_s > replica.time_limit_s(self.options.placement_timeout_s)
+            silent_s = self.now() - replica.last_heard
+            if replica.in_flight and silent_s > replica.silence_limit_s:
+                events.append(self._end_hung(replica))
             elif replica.state == "stopping" and overdue:
                 replica.handle.kill()
                 self._withdraw(replica)
                 self._remove(replica)
             elif overdue:
-                events += self._stop_overdue(replica, waited)
-            elif replica.state == "starting" and waited > _PLACED_WITHIN_S:
-                self._say_who_holds(replica, waited)
+                events += self._stop_overdue(replica, waited_s)
+            elif replica.state == "starting" and waited_s > _PLACED_WITHIN_S:
+                self._say_who_holds(replica, waited_s)
         return events
 
-    def _say_who_holds(self, replica: Replica, waited: float) -> None:
+    def _end_hung(self, replica: Replica) -> Event:
+        """End a worker that holds the interpreter's lock: it enforces no limit itself."""
+        queue = replica.queue
+        batches = self._withdraw(replica)
+        reason = f"no sign of life for {replica.silence_limit_s:.0f} s"
+        self._report(replica, Fault.TIMEOUT, reason, batches)
+        self.stop(replica)
+        return queue, self._attribute(queue, batches, reason, Fault.TIMEOUT)
+
+    def _say_who_holds(self, replica: Replica, waited_s: float) -> None:
         """Say once a stage which others hold resources while it waits for some."""
         if replica.queue in self._waiting:
             return
         self._waiting.add(replica.queue)
-        if held := self.executor.held_by_others():
+        held = self.executor.held_by_others()
+        if held:
             self.notice(
                 f"stage {replica.queue.spec.name} waits for {replica.need} on "
                 f"{replica.handle.node.address}: its worker is still starting after "
-                f"{waited:.0f} s. Others hold of this cluster: {'; '.join(held)}"
+                f"{waited_s:.0f} s. Others hold of this cluster: {'; '.join(held)}"
             )
 
-    def _stop_overdue(self, replica: Replica, waited: float) -> list[Event]:
+    def _stop_overdue(self, replica: Replica, waited_s: float) -> list[Event]:
+        """Stop a worker that is not ready in time; what becomes of its stage."""
         queue = replica.queue
-        placed = replica.state != "starting"
-        reason = f"a worker was still {replica.state} after {waited:.0f} s"
-        if placed:
+        was_placed = replica.state != "starting"
+        reason = f"a worker was still {replica.state} after {waited_s:.0f} s"
+        if was_placed:
             self._report(replica, Fault.TIMEOUT, reason, [])
         self._withdraw(replica)
         self.stop(replica)
-        if not placed:
-            # Busy workers of this run may free resources that are not free at present;
-            # where they are idle, one more attempt is made.
-            queue.unplaced += 1
-            others = [r for r in self.replicas if r.state != "stopping"]
-            busy = any(r.in_flight for r in others)
-            placed = not (busy or (others and queue.unplaced == 1))
-        if placed:
+        if was_placed or not self._may_be_placed_later(queue):
             return self._never_ready(replica, reason)
-        node = replica.handle.node.id
-        self._occupied.append((self.now(), node, replica.need))
+        occupied = _Occupied(self.now(), replica.handle.node.id, replica.need)
+        self._occupied.append(occupied)
         self._free = None
         self.notice(f"stage {queue.spec.name} waits for resources: {reason}")
         return []
+
+    def _may_be_placed_later(self, queue: StageQueue) -> bool:
+        """Note that a worker found no place; whether another may be tried.
+
+        Busy workers of this run may free resources that are not free at present; where
+        they are idle, one more attempt is made.
+        """
+        queue.unplaced += 1
+        others = [r for r in self.replicas if r.state != "stopping"]
+        if any(r.in_flight for r in others):
+            return True
+        return bool(others) and queue.unplaced == 1

@@ -8,7 +8,7 @@ from typing import Any
 from plait.benchmarks.tasks.controls import CONTROLS, Pool
 from plait.benchmarks.tasks.task_set import load
 from plait.cluster.local import LocalStages
-from plait.cluster.store import with_bytes
+from plait.cluster.record_values import with_bytes
 from plait.generators.base import Job, StageInput, StageSpec
 from plait.generators.document import Document, ImageRequest, Query, Text, with_blobs
 from plait.generators.errors import UsageError

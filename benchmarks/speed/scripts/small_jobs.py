@@ -36,7 +36,7 @@ from plait.benchmarks.tasks.published import TaskSet
 from plait.benchmarks.tasks.task_set import load
 from plait.cluster.loading import load_stage
 from plait.cluster.manifest import CHECKOUT, environment
-from plait.cluster.store import with_bytes
+from plait.cluster.record_values import with_bytes
 from plait.cluster.walks import drive
 from plait.generators.base import Result
 from plait.generators.document import (
