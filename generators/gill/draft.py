@@ -332,8 +332,8 @@ class GillRules(Rules):
         self.states[at, places.where(kept, spare)] = state
 
     def _is_at_limit(self, length: Tensor, steps: Tensor) -> Tensor:
-        is_full: Tensor = length >= self._draft.context
-        return (steps >= self._settings.num_words) | is_full
+        is_full = length >= self._draft.context
+        return torch.logical_or(steps >= self._settings.num_words, is_full)
 
     def _note_words(self, at: Tensor, words: Tensor) -> None:
         """Note whether a newline will end the answer, after tokens that are none."""
