@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import torch
@@ -112,10 +113,12 @@ class AnoleTrack(Track):
     def guidance_prompts(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the guiding contexts of a new image: the earlier images, and nothing."""
         vocabulary = self.vocabulary
-        images = tuple(i for i in self.tokens if i in vocabulary.guiding)
-        return images, (vocabulary.bos, vocabulary.begin_image)
+        images = tuple(token for token in self.tokens if token in vocabulary.guiding)
+        nothing = (vocabulary.bos, vocabulary.begin_image)
+        return images, nothing
 
     def _begin_text(self) -> None:
+        """Begin a run of text, with a budget of its own."""
         self.mode = TokenMode.TEXT
         self.runs.append((self.mode, []))
         self._run_end = self.length + self.settings.max_text_tokens
@@ -157,6 +160,7 @@ class AnoleDraft(InterleavedDraft[AnoleTrack]):
         self.image = Sampler(own.image_temperature, own.image_top_p, own.image_greedy)
 
     def _parts(self, request: Request) -> list[Piece]:
+        """Return the content of all turns; who says what is not marked."""
         parts: list[Piece] = []
         for turn in request.turns:
             if parts and turn.content:
@@ -169,6 +173,7 @@ class AnoleDraft(InterleavedDraft[AnoleTrack]):
         return [encode(text, add_special_tokens=False).ids for text in texts]
 
     def _read(self, image: Image) -> list[int]:
+        """Return the ids of an image: its codes, row by row, between two marks."""
         codes = self.codec.encode(encoder_input(image, self.codec.resolution))
         tokens = self.vocabulary.tokens(codes.ravel().tolist())
         return [self.vocabulary.begin_image, *tokens, self.vocabulary.end_image]
@@ -189,14 +194,18 @@ class AnoleDraft(InterleavedDraft[AnoleTrack]):
         segments: list[Segment] = []
         for mode, ids in track.runs:
             if mode is TokenMode.IMAGE:
-                codes = torch.tensor(self.vocabulary.codes(ids), dtype=torch.int32)
-                grid = codes.view(self.codec.side, self.codec.side)
-                segments.append(ImageRequest(payload=pack(codes=grid)))
+                segments.append(self._image_request(ids))
                 continue
             text = self.language.tokenizer.decode(ids, skip_special_tokens=True)
             if text.strip():
                 segments.append(Text(text))
         return segments
+
+    def _image_request(self, ids: Sequence[int]) -> ImageRequest:
+        """Return the request for an image of these token ids: its codes (side, side)."""
+        codes = torch.tensor(self.vocabulary.codes(ids), dtype=torch.int32)
+        grid = codes.view(self.codec.side, self.codec.side)
+        return ImageRequest(payload=pack(codes=grid))
 
 
 class AnoleRules(Rules):
@@ -216,9 +225,11 @@ class AnoleRules(Rules):
         self._prompts = prompts
         self._streams = streams
         self._numbers = Numbers([prompt.seed for prompt in prompts])
+        # Text is chosen among these ids alone, an image's codes among those.
         text = sorted((ids.eos, *ids.text, ids.begin_image))
         self._text_ids = torch.tensor(text, device=self.device)
         self._begin_column = text.index(ids.begin_image)
+        """Of `_text_ids`."""
         self._image_ids = torch.tensor(sorted(ids.image), device=self.device)
         of_prompts = [prompt.ids for prompt in prompts]
         self._seen = seen_ids(of_prompts, len(draft.table), self.device)
@@ -237,45 +248,71 @@ class AnoleRules(Rules):
 
     def move(self, states: Tensor, at: Tensor, going: Tensor) -> Move:
         """Return the next codes of records with guides, or the next tokens of others."""
-        choose = self._text if len(states) == 1 else self._image
-        tokens, sound = choose(states, at, going)
+        # Records with as many streams move together: all of these draw, or all write.
+        if len(states) > 1:
+            return self._draw(states, at, going)
+        return self._write(states[0], at, going)
+
+    def _write(self, state: Tensor, at: Tensor, going: Tensor) -> Move:
+        """Return the next tokens by states (records, width) of records that write text."""
+        tokens, sound = self._choose_text(state, at, going)
+        length = self._note(at, tokens, going & sound)
+        begins = tokens == self._vocabulary.begin_image
+        full = (length >= self._draft.context) | (length >= self._text_end[at])
+        # An image that has begun is finished, whatever the limits.
+        ends = ~begins & (full | (tokens == self._vocabulary.eos))
+        return Move(tokens, tokens, ends, ~sound, pauses=begins)
+
+    def _draw(self, states: Tensor, at: Tensor, going: Tensor) -> Move:
+        """Return the next codes by states (streams, records, width) of images."""
+        tokens, sound = self._choose_code(states, at, going)
         used = going & sound
+        self._note(at, tokens, used)
+        codes = self._codes[at] + used
+        self._codes[at] = codes
+        whole = codes == self._draft.image_tokens
+        return Move(tokens, tokens, torch.zeros_like(whole), ~sound, pauses=whole)
+
+    def _note(self, at: Tensor, tokens: Tensor, used: Tensor) -> Tensor:
+        """Note the tokens (records,) that are used, and return the lengths with them."""
         length = self._length[at] + used
         self._length[at] = length
         mark_seen(self._seen, at, tokens, used)
-        if len(states) > 1:
-            codes = self._codes[at] + used
-            self._codes[at] = codes
-            whole = codes == self._draft.image_tokens
-            return Move(tokens, tokens, torch.zeros_like(whole), ~sound, whole)
-        begins = tokens == self._vocabulary.begin_image
-        full = (length >= self._draft.context) | (length >= self._text_end[at])
-        ends = ~begins & (full | (tokens == self._vocabulary.eos))
-        return Move(tokens, tokens, ends, ~sound, begins)
+        return length
 
-    def _text(self, states: Tensor, at: Tensor, going: Tensor) -> tuple[Tensor, Tensor]:
+    def _choose_text(
+        self, state: Tensor, at: Tensor, going: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Return tokens (records,), and which were chosen by numbers or forced."""
-        logits = self._draft.logits(states[0])[:, self._text_ids]
+        logits = self._draft.logits(state)[:, self._text_ids]
         banned = self._length[at] >= self._image_room[at]
         logits[:, self._begin_column].masked_fill_(banned, -torch.inf)
         seen = self._seen[at][:, self._text_ids]
-        lowered = penalise(logits, seen, self._settings.repetition_penalty)
+        penalised = penalise(logits, seen, self._settings.repetition_penalty)
         forced = self._forced[at]
         is_free = forced == NONE
         self._forced[at] = forced.where(~going, NONE)
-        columns = self._draft.text.choose(
-            lowered, lambda: self._numbers.draw(at, going & is_free)
-        )
+        # A forced token takes no number of its record's.
+        draw = partial(self._numbers.draw, at, going & is_free)
+        columns = self._draft.text.choose(penalised, draw)
         tokens = self._text_ids[columns].where(is_free, forced)
-        return tokens, are_numbers(lowered) | ~is_free
+        return tokens, are_numbers(penalised) | ~is_free
 
-    def _image(self, states: Tensor, at: Tensor, going: Tensor) -> tuple[Tensor, Tensor]:
+    def _choose_code(
+        self, states: Tensor, at: Tensor, going: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Return image tokens (records,), and which were chosen by numbers."""
-        full, image, free = self._draft.logits(states)[..., self._image_ids]
-        weights = (self._settings.guidance_text, self._settings.guidance_image)
-        mixed = guided_logits(full, image, free, text=weights[0], image=weights[1])
-        columns = self._draft.image.choose(mixed, lambda: self._numbers.draw(at, going))
-        return self._image_ids[columns], are_numbers(mixed)
+        full, images, free = self._draft.logits(states)[..., self._image_ids]
+        guided = guided_logits(
+            full,
+            images,
+            free,
+            text=self._settings.guidance_text,
+            image=self._settings.guidance_image,
+        )
+        draw = partial(self._numbers.draw, at, going)
+        columns = self._draft.image.choose(guided, draw)
+        return self._image_ids[columns], are_numbers(guided)
 
     def embed(self, ids: Tensor) -> Tensor:
         """Return embeddings (records, width) of ids."""
@@ -283,19 +320,24 @@ class AnoleRules(Rules):
 
     def resume(self, paused: Mapping[int, list[int]]) -> dict[int, tuple[Stream, ...]]:
         """Open the guides of images that begin; close those that are whole."""
-        begins: dict[int, AnoleTrack] = {}
+        begun: dict[int, AnoleTrack] = {}
         for record, tokens in paused.items():
             if tokens[-1] == self._vocabulary.begin_image:
-                begins[record] = self._draft.track(self._prompts[record])
-                for token in tokens:
-                    begins[record].take(token)
+                begun[record] = self._begin_image(record, tokens)
             else:
                 self._close_image(record, tokens)
-        for record, track in begins.items():
-            self._codes[record] = 0
-            if track.images == self._settings.max_images:
-                self._image_room[record] = 0
-        return self._open_guides(begins)
+        return self._open_guides(begun)
+
+    def _begin_image(self, record: int, tokens: Sequence[int]) -> AnoleTrack:
+        """Have a record draw, and return its answer so far."""
+        track = self._draft.track(self._prompts[record])
+        for token in tokens:
+            track.take(token)
+        self._codes[record] = 0
+        if track.images == self._settings.max_images:
+            # No later image has room.
+            self._image_room[record] = 0
+        return track
 
     def _close_image(self, record: int, tokens: Sequence[int]) -> None:
         """Have a record write the mark after its image, then text."""
@@ -310,15 +352,16 @@ class AnoleRules(Rules):
 
         One stream serves as both where the two contexts are equal.
         """
-        prompts: list[tuple[int, tuple[int, ...]]] = []
-        for record, track in tracks.items():
-            prompts += [(record, prompt) for prompt in track.guidance_prompts()]
-        unique = list(dict.fromkeys(prompts))
-        embed = self._draft.embeddings
-        opened = self._streams.open([embed(prompt) for _, prompt in unique])
-        guides = dict(zip(unique, opened, strict=True))
-        found: dict[int, tuple[Stream, ...]] = {}
-        for record, track in tracks.items():
-            contexts = track.guidance_prompts()
-            found[record] = tuple(guides[record, prompt] for prompt in contexts)
-        return found
+        contexts = {record: track.guidance_prompts() for record, track in tracks.items()}
+        unique: list[tuple[int, tuple[int, ...]]] = []
+        for record, (images, nothing) in contexts.items():
+            unique.append((record, images))
+            if nothing != images:
+                unique.append((record, nothing))
+        embeddings = [self._draft.embeddings(context) for _, context in unique]
+        opened = self._streams.open(embeddings)
+        streams = dict(zip(unique, opened, strict=True))
+        guides: dict[int, tuple[Stream, ...]] = {}
+        for record, (images, nothing) in contexts.items():
+            guides[record] = (streams[record, images], streams[record, nothing])
+        return guides

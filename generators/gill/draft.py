@@ -6,8 +6,9 @@ layers, for every token (`GILLModel.generate`, gill/models.py).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -55,22 +56,30 @@ def pieces(turns: Sequence[Turn], settings: GillDraftSettings, vokens: str) -> l
                 prompt += _question(content, settings.question, settings.answer)
             case "assistant":
                 if settings.history_images == "vokens":
-                    named = (p if isinstance(p, str) else f" {vokens}" for p in content)
-                    content = ["".join(named)]
+                    content = [_spell_images(content, vokens)]
                 prompt += _with_end(content, settings.answer_end)
             case "system":
                 prompt += content
     return [piece for piece in prompt if piece != ""]
 
 
+def _spell_images(content: Iterable[Piece], vokens: str) -> str:
+    """Return one text, with the names of the image tokens in the place of each image."""
+    text = ""
+    for piece in content:
+        text += piece if isinstance(piece, str) else f" {vokens}"
+    return text
+
+
 def _question(content: list[Piece], before: str, after: str) -> list[Piece]:
-    texts = [i for i, piece in enumerate(content) if isinstance(piece, str)]
-    first = texts[0] if texts else len(content)
-    text = content[first:] or [""]
-    return _with_end([*content[:first], f"{before}{text[0]}", *text[1:]], after)
+    """Return a user's turn: leading images, then its text between two marks."""
+    images = list(takewhile(lambda piece: not isinstance(piece, str), content))
+    first, *others = content[len(images) :] or [""]
+    return _with_end([*images, f"{before}{first}", *others], after)
 
 
 def _with_end(content: list[Piece], end: str) -> list[Piece]:
+    """Return the content with `end` joined to its last text, or after its last image."""
     if content and isinstance(content[-1], str):
         return [*content[:-1], content[-1] + end]
     return [*content, end]
@@ -101,18 +110,6 @@ class GillTrack(Track):
         """Sampled tokens; an image counts as one."""
         self._states: list[Tensor] = []
 
-    @property
-    def forced(self) -> int | None:
-        """The image token that must come next, if any."""
-        return self.tokens.vokens[len(self._states)] if self._states else None
-
-    @property
-    def may_begin_image(self) -> bool:
-        """Whether an image may begin now, and all its tokens fit."""
-        fits = self.length + len(self.tokens.vokens) <= self.context
-        late = self.steps >= self.settings.min_word_tokens
-        return fits and late and len(self.images) < self.settings.max_num_rets
-
     def read(self, state: Tensor) -> None:
         """Collect the model's state (width,) at the last token."""
         if not self.ids or self.ids[-1] not in self.tokens.vokens:
@@ -133,12 +130,15 @@ class GillTrack(Track):
             return
         self.ids.append(token)
         if self._states:
+            # Forced, within an image that was counted when it began.
             return
         self.steps += 1
+        # An image that has begun is finished before the limits count.
         if token != self.tokens.vokens[0]:
             self._stop_at_limits()
 
     def _ends(self, token: int) -> bool:
+        """Return whether this token is a newline that ends the answer."""
         if token != self.tokens.newline or self.settings.newline == "never":
             return False
         if self.settings.newline == "upstream":
@@ -172,9 +172,12 @@ class GillDraft(InterleavedDraft[GillTrack]):
 
     def _tokenize(self, texts: Sequence[str]) -> list[list[int]]:
         """Return ids of each text; the first, or every one, begins with the BOS."""
-        ids = [self.tokens.encode(text) for text in texts]
-        every = self.settings.always_add_bos
-        return [[self.tokens.bos, *t] if every or i == 0 else t for i, t in enumerate(ids)]
+        tokenized: list[list[int]] = []
+        for text in texts:
+            begins = self.settings.always_add_bos or not tokenized
+            bos = [self.tokens.bos] if begins else []
+            tokenized.append(bos + self.tokens.encode(text))
+        return tokenized
 
     def _read(self, image: Image) -> Tensor:
         return self.vision.pixels(image, self.settings.resize)
@@ -209,6 +212,7 @@ class GillDraft(InterleavedDraft[GillTrack]):
         vokens = self.embeddings(tokens.vokens).float()
         runs = self._runs(track, settings.show_vokens)
         segments: list[Segment] = []
+        # One run more than images: the text after the last one.
         for run, states in zip(runs, track.images, strict=False):
             text = self._cut(tokens.decode(run))
             text = f"{text} {tokens.voken_names}" if settings.show_vokens else text
@@ -234,16 +238,20 @@ class GillDraft(InterleavedDraft[GillTrack]):
         """
         first, *others = self.tokens.vokens
         runs: list[list[int]] = [[]]
-        for i in track.ids:
-            if i == first:
+        for token in track.ids:
+            if token == first:
                 runs.append([])
-            elif named or i not in others:
-                runs[-1].append(i)
+            elif named or token not in others:
+                runs[-1].append(token)
         return runs
 
 
 class GillRules(Rules):
-    """What `GillTrack` takes next, for the records of a batch."""
+    """What `GillTrack` takes next, for the records of a batch.
+
+    A record writes text, whose tokens are sampled, or is within an image, whose tokens
+    after [IMG0] are forced. The state at each image token is kept for the renderer.
+    """
 
     def __init__(
         self, draft: GillDraft, prompts: Sequence[NativePrompt], device: torch.device
@@ -271,46 +279,61 @@ class GillRules(Rules):
         """Of the tokens of all images, in order: (records, places, width)."""
 
     def move(self, states: Tensor, at: Tensor, going: Tensor) -> Move:
-        """Return the tokens after these states, which belong to the tokens before."""
-        own = self._settings
+        """Return the tokens after these states, which belong to the tokens before.
+
+        All that is worked with has an entry for each record: (records,).
+        """
         (state,) = states
-        each = len(self._vokens)
         place = self._place[at]
         images = self._images[at]
-        in_image = going & (place > 0)
-        spare = self.states.shape[1] - 1
-        self.states[at, (images * each + place - 1).where(in_image, spare)] = state
-        whole = in_image & (place == each)
-        images = images + whole
         length = self._length[at]
         steps = self._steps[at]
+        vokens = len(self._vokens)
+
+        # An image token was read: its state is the image's, and the last one's the last.
+        in_image = going & (place > 0)
+        self._keep(state, at, images * vokens + place - 1, in_image)
+        whole = in_image & (place == vokens)
+        images = images + whole
         ends_with_image = whole & self._is_at_limit(length, steps)
-        if not own.trailing_text:
-            ends_with_image |= whole & (images >= own.max_num_rets)
+        if not self._settings.trailing_text:
+            ends_with_image |= whole & (images >= self._settings.max_num_rets)
+
+        # What comes next: the next token of the image, or a sampled one.
         forced = in_image & ~whole
         samples = going & ~forced & ~ends_with_image
         sampled, sound = self._sample(state, at, samples, images)
-        tokens = self._vokens[place.clamp(max=each - 1)].where(forced, sampled)
+        tokens = self._vokens[place.clamp(max=vokens - 1)].where(forced, sampled)
+        begins = samples & (tokens == self._vokens[0])
+
+        # The newline that ends an answer is no part of it.
         is_newline = tokens == self._draft.tokens.newline
         ends_line = samples & is_newline & self._may_end[at]
-        begins = samples & (tokens == self._vokens[0])
         wrote = going & ~ends_with_image & ~ends_line
         self._note_words(at, wrote & ~is_newline)
+
         length = length + wrote
         steps = steps + (wrote & samples)
         self._images[at] = images
         self._place[at] = (place + 1).where(forced, begins.long()).where(going, place)
         self._length[at] = length
         self._steps[at] = steps
+        # An image that begins here is finished first.
         ends_full = wrote & samples & ~begins & self._is_at_limit(length, steps)
         ends = ends_with_image | ends_line | ends_full
         written = tokens.where(~ends_with_image, NONE)
         return Move(written, tokens, ends, samples & ~sound)
 
+    def _keep(self, state: Tensor, at: Tensor, places: Tensor, kept: Tensor) -> None:
+        """Keep the states (records, width) of some records, by their places."""
+        # All records are written, to the spare place where nothing is to be kept: choosing
+        # among them would make the device wait for the host.
+        spare = self.states.shape[1] - 1
+        self.states[at, places.where(kept, spare)] = state
+
     def _is_at_limit(self, length: Tensor, steps: Tensor) -> Tensor:
-        limits = self._settings.num_words, self._draft.context
-        is_at_limit: Tensor = (steps >= limits[0]) | (length >= limits[1])
-        return is_at_limit
+        is_full = length >= self._draft.context
+        return torch.logical_or(steps >= self._settings.num_words, is_full)
 
     def _note_words(self, at: Tensor, words: Tensor) -> None:
         """Note whether a newline will end the answer, after tokens that are none."""
@@ -331,6 +354,7 @@ class GillRules(Rules):
         """
         first = self._draft.tokens.vokens[0]
         logits = self._draft.logits(state)
+        # The ids of an image's tokens follow one another.
         logits[:, first + 1 : first + len(self._vokens)] = -torch.inf
         for scale in self._draft.scales:
             if scale > 1:

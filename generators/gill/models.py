@@ -101,9 +101,10 @@ class GillTokens:
         self._added = {name: first + i for i, name in enumerate(names)}
         self._names = {i: name for name, i in self._added.items()}
         self._split = re.compile(f"({'|'.join(map(re.escape, names))})")
+        """Splits a text at the names, which stay: every second part is one."""
         self.bos = self._id(BOS)
-        pad = self._id(PAD)
-        self._hidden = {self.bos, pad, self.cls}
+        self._hidden = {self.bos, self._id(PAD), self.cls}
+        """Ids of no text and no image."""
         self.newline = self._plain("\n")[0]
 
     def _id(self, name: str) -> int:
@@ -117,15 +118,23 @@ class GillTokens:
         return ids
 
     def encode(self, text: str) -> list[int]:
-        """Return ids of a piece of text; the added names become their tokens."""
+        """Return ids of a piece of text; the added names become their tokens.
+
+        White space beside a name is dropped.
+        """
         parts = self._split.split(text)
+        last = len(parts) - 1
         ids: list[int] = []
-        for i, part in enumerate(parts):
-            if i % 2:
+        for place, part in enumerate(parts):
+            if place % 2:
                 ids.append(self._added[part])
                 continue
-            text = part if i == 0 else part.lstrip()
-            ids += self._plain(text if i == len(parts) - 1 else text.rstrip())
+            # A name stands before every part but the first, and after all but the last.
+            if place > 0:
+                part = part.lstrip()
+            if place < last:
+                part = part.rstrip()
+            ids += self._plain(part)
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -134,14 +143,15 @@ class GillTokens:
         Runs of text and names are joined by a space, and the spaces before punctuation
         are removed, as transformers' slow tokenizers did by default.
         """
-        visible = [i for i in ids if i not in self._hidden]
+        visible = [token for token in ids if token not in self._hidden]
         parts: list[str] = []
-        for name, run in groupby(visible, key=lambda i: self._names.get(i, "")):
-            ids = list(run)
+        # Ids of text have no name of their own: a run of them is decoded as one.
+        for name, same in groupby(visible, key=lambda token: self._names.get(token, "")):
+            run = list(same)
             if name:
-                parts += [name] * len(ids)
+                parts += [name] * len(run)
             else:
-                parts.append(self.tokenizer.decode(ids, False))
+                parts.append(self.tokenizer.decode(run, skip_special_tokens=False))
         text = " ".join(parts)
         for spaced in _TIDIED:
             text = text.replace(spaced, spaced.strip())
@@ -187,10 +197,9 @@ class GillVision:
     def __call__(self, pixels: Tensor) -> Tensor:
         """Return embeddings (images, tokens, width) of pixels (images, 3, side, side)."""
         weight = self.projection.weight
-        pooled = [
-            self.tower(pixel_values=part.to(weight)).pooler_output
-            for part in torch.split(pixels, _MAX_BATCH)
-        ]
+        pooled: list[Tensor] = []
+        for part in torch.split(pixels, _MAX_BATCH):
+            pooled.append(self.tower(pixel_values=part.to(weight)).pooler_output)
         embedded: Tensor = self.projection(torch.cat(pooled))
         return embedded.view(len(pixels), self.tokens, -1)
 
@@ -219,26 +228,28 @@ def load_models(weights: Weights, settings: GillDraftSettings) -> GillModels:
 def _load_published(
     settings: GillDraftSettings, device: torch.device, dtype: torch.dtype
 ) -> GillModels:
+    """Return OPT and CLIP as published, with what GILL trained beside them."""
     put = partial(fill, device=device, dtype=dtype)
     checkpoint = GillCheckpoint(Files(settings.model, settings.revision))
-    opt, clip = (Files(*with_revision(n)) for n in (settings.language, settings.vision))
+    opt = Files(*with_revision(settings.language))
+    clip = Files(*with_revision(settings.vision))
     tokens = GillTokens(opt_tokenizer(opt), checkpoint.argument("num_tokens"))
     checkpoint.check_ids(tokens)
     tower = _load_published_tower(clip, put)
     path = opt.need("config.json")
     about = read_json(path)
-    rows = count(about, "vocab_size", str(path))
+    stored_rows = count(about, "vocab_size", str(path))
     config = config_of_class("OPTConfig", about, str(path))
-    widths = (config.word_embed_proj_dim, tower.config.hidden_size)
-    added = checkpoint.additions(*widths, put)
+    added = checkpoint.additions(config.word_embed_proj_dim, tower.config.hidden_size, put)
     # With Pillow, as in upstream.
     preprocessing = read_json(clip.need("preprocessor_config.json"))
     processor = CLIPImageProcessorPil.from_dict(preprocessing)
     visual = checkpoint.argument("n_visual_tokens")
     vision = GillVision(tower.to(device), processor, added.visual, visual)
+    # OPT's own rows, then those of the image tokens.
     config.vocab_size = tokens.size
     model = empty_model("AutoModel", config)
-    fill_opt(model, opt, rows, tokens, put)
+    fill_opt(model, opt, stored_rows, tokens, put)
     table = model.decoder.embed_tokens.weight
     table[-len(added.vokens) :] = added.vokens.to(table)
     return model.decoder, tokens, vision
@@ -249,13 +260,15 @@ def _load_published_tower(files: Files, put: Put) -> Any:
     path = files.need("config.json")
     prefix = "vision_model."
     about = read_json(path)
+    # The sizes of a tower stored alone stand at the top of its file.
     sizes = section({"vision_config": about} | about, "vision_config", str(path))
     tower = vision_tower(config_of_class("CLIPVisionConfig", sizes, str(path)))
     tensors = read_stored(files, lambda name: name.startswith(prefix))
     layout = identical(tower.state_dict(), prefix)
-    unused = "embeddings.position_ids"
+    # A buffer in files of older transformers.
+    unused = f"{prefix}embeddings.position_ids"
     source = f"vision tower of {files.model!r}"
-    put(tower, tensors, layout, source=source, tolerated=(f"{prefix}{unused}",))
+    put(tower, tensors, layout, source=source, tolerated=(unused,))
     return tower
 
 
@@ -295,8 +308,10 @@ class GillCheckpoint:
     @cached_property
     def tensors(self) -> dict[str, Tensor]:
         """By name, memory-mapped, without the prefix of parallel training."""
-        tensors = in_pickle(self.files.need(CHECKPOINT), "state_dict")
-        return {name.removeprefix("module."): t for name, t in tensors.items()}
+        tensors: dict[str, Tensor] = {}
+        for name, tensor in in_pickle(self.files.need(CHECKPOINT), "state_dict").items():
+            tensors[name.removeprefix("module.")] = tensor
+        return tensors
 
     def argument(self, name: str) -> int:
         """Return a count in `model_args.json`; CheckpointError where it is missing."""
@@ -307,7 +322,8 @@ class GillCheckpoint:
 
         `width` is that of the language model's embeddings, `pooled` the vision tower's.
         """
-        vokens, visual = (self.argument(n) for n in ("num_tokens", "n_visual_tokens"))
+        vokens = self.argument("num_tokens")
+        visual = self.argument("n_visual_tokens")
         with torch.device("meta"):
             module = Additions(vokens, width, pooled, width * visual)
 
@@ -315,8 +331,11 @@ class GillCheckpoint:
             """Training checkpoints hold all rows, published ones only the image tokens'."""
             return tensor[-vokens:]
 
-        layout = {f"{VISUAL}.{n}": Place(f"visual.{n}") for n in ("weight", "bias")}
-        layout[VOKENS] = Place("vokens", last)
+        layout = {
+            VOKENS: Place("vokens", last),
+            f"{VISUAL}.weight": Place("visual.weight"),
+            f"{VISUAL}.bias": Place("visual.bias"),
+        }
         self.fill(module, layout, (MAPPER,), put)
         return module
 
@@ -351,6 +370,7 @@ def fill_opt(
     def extend(tensor: Tensor) -> Tensor:
         """Return rows of all ids; upstream resizes the table and fills its last rows."""
         if len(tensor) != stored_rows or stored_rows < tokens.vokens[0]:
+            # Told by `fill` as a tensor of the wrong shape.
             raise IndexError
         missing = tensor.new_zeros(max(0, tokens.size - stored_rows), *tensor.shape[1:])
         return torch.cat([tensor[: tokens.size], missing])

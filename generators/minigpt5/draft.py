@@ -56,24 +56,32 @@ def prompt_parts(request: Request, settings: MiniGPT5DraftSettings) -> list[Piec
     wording = settings.wording
     separator = settings.turn_separator
     parts: list[Piece] = [wording.system]
+    dialogue: list[Turn] = []
+    last_asked = -1
     for turn in request.turns:
         if turn.role == "system":
             parts += [separator, *_content(turn, settings)]
-    dialogue = [turn for turn in request.turns if turn.role != "system"]
-    last = max((i for i, t in enumerate(dialogue) if t.role == "user"), default=-1)
-    for i, turn in enumerate(dialogue):
-        asked = turn.role == "user"
-        opening = wording.human if asked else settings.assistant + separator
-        parts += [separator if i else "", opening, *_content(turn, settings)]
-        if i == last:
-            after_image = turn.content and isinstance(turn.content[-1], Image)
-            parts += [wording.after_last_image if after_image else "", wording.request]
+            continue
+        if turn.role == "user":
+            last_asked = len(dialogue)
+        dialogue.append(turn)
+    for place, turn in enumerate(dialogue):
+        if place > 0:
+            parts.append(separator)
+        is_asked = turn.role == "user"
+        parts.append(wording.human if is_asked else settings.assistant + separator)
+        parts += _content(turn, settings)
+        if place == last_asked:
+            if turn.content and isinstance(turn.content[-1], Image):
+                parts.append(wording.after_last_image)
+            parts.append(wording.request)
     if not dialogue or dialogue[-1].role == "user":
         parts.append(settings.assistant)
     return _strip(parts)
 
 
 def _content(turn: Turn, settings: MiniGPT5DraftSettings) -> list[Piece]:
+    """Return texts and images of a turn, each image between its two marks."""
     parts: list[Piece] = []
     for part in pieces_of(turn.content):
         if isinstance(part, Image):
@@ -90,11 +98,18 @@ def _strip(parts: Iterable[Piece]) -> list[Piece]:
     `<ImageHere>`.
     """
     joined = merge_texts(parts)
-    for i, part in enumerate(joined):
+    last = len(joined) - 1
+    stripped: list[Piece] = []
+    for place, part in enumerate(joined):
+        # Texts are joined: beside one there are only images.
         if isinstance(part, str):
-            part = part.lstrip() if i else part
-            joined[i] = part.rstrip() if i + 1 < len(joined) else part
-    return [part for part in joined if part != ""]
+            if place > 0:
+                part = part.lstrip()
+            if place < last:
+                part = part.rstrip()
+        if part != "":
+            stripped.append(part)
+    return stripped
 
 
 class MiniGPT5Track(Track):
@@ -148,10 +163,11 @@ class MiniGPT5Track(Track):
     def collect(self, states: Iterable[Tensor]) -> None:
         """Give the current image the states (width,) that it lacks."""
         for state in states:
-            if self.drawing:
-                self.images[-1].append(state)
-                if not self.drawing:
-                    self._stop_at_limits()
+            if not self.drawing:
+                return
+            self.images[-1].append(state)
+            if not self.drawing:
+                self._stop_at_limits()
 
     def _stop_at_limits(self) -> None:
         if self.vocabulary.mark_length(self.ids):
@@ -168,7 +184,8 @@ class MiniGPT5Track(Track):
         parts: list[str | Tensor] = []
         run: list[int] = []
         images = iter(self.images)
-        for token in self.ids[: len(self.ids) - self.vocabulary.mark_length(self.ids)]:
+        end = len(self.ids) - self.vocabulary.mark_length(self.ids)
+        for token in self.ids[:end]:
             if token != self.vocabulary.begin_image:
                 run.append(token)
                 continue
@@ -238,13 +255,19 @@ class MiniGPT5Draft(InterleavedDraft[MiniGPT5Track]):
         """Note how often added ids were sampled that are neither text nor images."""
         begin = self.vocabulary.begin_image
         size = self.vocabulary.tokenizer.size
-        others = Counter(i for i in sorted(track.ids) if i >= size and i != begin)
-        named = {self.vocabulary.added_name(i): n for i, n in others.items()}
-        return {}, {"left out": named} if named else {}
+        others: Counter[str] = Counter()
+        for token in sorted(track.ids):
+            if token >= size and token != begin:
+                others[self.vocabulary.added_name(token)] += 1
+        return {}, {"left out": dict(others)} if others else {}
 
 
 class MiniGPT5Rules(Rules):
-    """What `MiniGPT5Track` takes next, for the records of a batch."""
+    """What `MiniGPT5Track` takes next, for the records of a batch.
+
+    A record writes text, whose ids are sampled, or is within an image: after a sampled
+    `[IMG0]` the other vokens are fed, and the states at them kept for the renderer.
+    """
 
     def __init__(
         self, draft: MiniGPT5Draft, prompts: Sequence[NativePrompt], device: torch.device
@@ -279,7 +302,10 @@ class MiniGPT5Rules(Rules):
         """Of all images, in order: (records, places, width)."""
 
     def move(self, states: Tensor, at: Tensor, going: Tensor) -> Move:
-        """Return the next ids of records that write; in images, only what is fed."""
+        """Return the next ids of records that write; in images, only what is fed.
+
+        All that is worked with has an entry for each record: (records,).
+        """
         (state,) = states
         place = self._place[at]
         drawing = going & (place > 0) & (place < VOKENS)
@@ -289,31 +315,43 @@ class MiniGPT5Rules(Rules):
         sampled, sound = self._sample(state, at, samples)
         begins = samples & (sampled == self._vokens[0])
         self._collect(state, at, drawing, begins)
+        mark_seen(self._seen, at, sampled, samples)
+        self._place[at] = (place + 1).where(drawing, begins.long()).where(going, place)
+
+        # An image that begins is finished, also where its `[IMG0]` reaches a limit.
+        reaches_end = self._note_sampled(at, sampled, samples, begins)
+        self._is_last[at] = reaches_end
+        ends = ends_with_image | (samples & ~begins & reaches_end)
+        written = sampled.where(samples, NONE)
+        fed = self._vokens[place.clamp(max=VOKENS - 1)].where(drawing, sampled)
+        return Move(written, fed, ends, samples & ~sound)
+
+    def _note_sampled(
+        self, at: Tensor, sampled: Tensor, samples: Tensor, begins: Tensor
+    ) -> Tensor:
+        """Count what was sampled, and return which answers it ends: (records,)."""
         written = self._written[at] + samples
         self._written[at] = written
-        mark_seen(self._seen, at, sampled, samples)
-        latest = torch.cat([self._latest[at][:, 1:], sampled[:, None]], dim=1)
-        latest = latest.where(samples[:, None], self._latest[at])
-        self._latest[at] = latest
         length = self._length[at] + samples + begins * (VOKENS - 1)
         self._length[at] = length
-        self._place[at] = (place + 1).where(drawing, begins.long()).where(going, place)
-        is_full = (written >= self._settings.max_new_tokens) | (
-            length >= self._draft.context
-        )
-        ends = is_full | (latest[:, -1] == self._settings.end_id)
+        before = self._latest[at]
+        latest = torch.cat([before[:, 1:], sampled[:, None]], dim=1)
+        latest = latest.where(samples[:, None], before)
+        self._latest[at] = latest
+        ends = latest[:, -1] == self._settings.end_id
+        ends = ends | (written >= self._settings.max_new_tokens)
+        ends = ends | (length >= self._draft.context)
         for mark in self._marks:
             ends = ends | (latest[:, -len(mark) :] == mark).all(dim=-1)
-        self._is_last[at] = ends
-        ends = ends_with_image | (samples & ~begins & ends)
-        fed = self._vokens[place.clamp(max=VOKENS - 1)].where(drawing, sampled)
-        return Move(sampled.where(samples, NONE), fed, ends, samples & ~sound)
+        return ends
 
     def _collect(self, state: Tensor, at: Tensor, drawing: Tensor, begins: Tensor) -> None:
         """Keep the state before an image, and those at its vokens but the last."""
         images = self._images[at]
         place = (images - 1) * VOKENS + self._place[at]
         place = (images * VOKENS).where(begins, place)
+        # Records that write text are written too, where no image is: choosing among them
+        # would make the device wait for the host.
         spare = self.states.shape[1] - 1
         self.states[at, place.where(begins | drawing, spare)] = state
         self._images[at] = images + begins
