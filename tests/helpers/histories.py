@@ -31,7 +31,7 @@ if __name__ == "__main__":
 
 from checkpoint import Checkpoint
 from stages import Writer
-from trial import LIGHT, Witness, painter, plan_of, sample, write_board, writer
+from trial import LIGHT, Witness, board, painter, plan_of, sample, writer
 
 from plait.cluster.executors.simulated import (
     EndOfProcess,
@@ -184,7 +184,6 @@ class History:
         return result
 
     def _check(self) -> None:
-        write_board(self.plan, self.root)
         expected = undisturbed(self.size)
         found = summary(self.plan, self.root)
         for name, value in found.items():
@@ -201,14 +200,13 @@ class History:
 
 
 def summary(plan: Plan, root: Path) -> dict[str, Any]:
-    """The tables of a run, the keys of all its records by stage, and those that failed."""
+    """The results of a run, the keys of all its records by stage, and those that failed."""
     store = Store(root)
     rows = {spec.name: store.rows(spec) for spec in plan.stages}
     all_rows = [item for of in rows.values() for item in of.items()]
     failed = [key for key, row in all_rows if row.outcome == "failed"]
-    board = root / "leaderboard.json"
     return {
-        "tables": board.read_text() if board.exists() else None,
+        "results": board(plan, root),
         "records": {name: sorted(of) for name, of in rows.items()},
         "failed": sorted(failed),
     }
@@ -223,7 +221,6 @@ def undisturbed(size: Size) -> dict[str, Any]:
         with world.driver() as driver:
             options = EngineOptions(executor=nullcontext(driver))
             result = execute(plan, root, options, {"config": {}}, Witness())
-        write_board(plan, root)
         return summary(plan, root) | {"counts": result.counts}
 
 
