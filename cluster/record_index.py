@@ -566,6 +566,7 @@ class RecordIndex:
         high = rows.high[order]
         same = high[1:] == high[:-1]
         if same.any():
+            rows = _once_each(rows)
             order = np.lexsort((rows.low, rows.high))
             high = rows.high[order]
             low = rows.low[order]
@@ -581,6 +582,23 @@ class RecordIndex:
         _, group = np.unique(group, return_inverse=True)
         known = order[position] < former
         return _Rivals(bucket, position, group, known, sorted_rows.at(position))
+
+
+def _once_each(rows: Rows) -> Rows:
+    """Return the rows without those that are in the same place as an earlier one.
+
+    What a worker reported is known before its part is read: a record is no rival of itself.
+    """
+    order = np.lexsort((rows.row, rows.part, rows.low, rows.high))
+    ordered = rows.at(order)
+    same = np.ones(rows.size - 1, bool)
+    for column in (ordered.high, ordered.low, ordered.part, ordered.row):
+        same &= column[1:] == column[:-1]
+    if not same.any():
+        return rows
+    first = np.ones(rows.size, bool)
+    first[order[1:][same]] = False
+    return rows.at(first)
 
 
 def _by_first_byte(high: Array) -> Iterator[tuple[int, Array]]:

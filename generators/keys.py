@@ -113,6 +113,10 @@ def _name_of(blob: Blob) -> str:
     return origin or blob.digest
 
 
+def _text_of_bool(value: bool) -> str:
+    return "true" if value else "false"
+
+
 def _text_of_text(value: Text) -> str:
     return f'{{"Text":{{"text":{_string_text(value.text)}}}}}'
 
@@ -183,6 +187,7 @@ _WRITERS = _Writers(
     {
         str: _string_text,
         int: int.__repr__,
+        bool: _text_of_bool,
         tuple: _list_text,
         list: _list_text,
         dict: _mapping_text,

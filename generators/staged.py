@@ -35,7 +35,6 @@ from plait.generators.system import (
     Progress,
     Repetition,
     Role,
-    Session,
     Variant,
 )
 
@@ -172,7 +171,7 @@ class StagedSystem(ABC):
         earlier ones, or as the wording has it, where that is a `Session`. A Skip where the
         data lack an answer that the history is to give.
         """
-        prompt = repetition.prompt
+        next_query = repetition.next_query
         state = self._begin(query, repetition)
         openings = query.openings
         answers: list[Content] = []
@@ -188,7 +187,7 @@ class StagedSystem(ABC):
         for number, opening in enumerate(openings):
             turns += opening
             asked = query if turns == query.turns else replace(query, turns=turns)
-            following = prompt.next_query(asked) if isinstance(prompt, Session) else asked
+            following = asked if next_query is None else next_query(asked)
             written: Content = ()
             if following is not None:
                 reply = yield from self.reply_to(following, state)

@@ -74,6 +74,12 @@ class Repetition:
     max_tokens: int | None = None
     """Most tokens of each draft, where its stage can be told (`Request`)."""
 
+    @property
+    def next_query(self) -> Callable[[Query], Query | None] | None:
+        """That of a `Session`; None where the wording is none."""
+        # Every walk asks for it, and checking a protocol takes tens of microseconds.
+        return getattr(self.prompt, "next_query", None)
+
     def seed_at(self, query: Query, position: int) -> int:
         """Return the seed of the image at `position`, or of the text at TEXT_POSITION."""
         return derived_seed(self.seed, query.id, self.repeat, position)

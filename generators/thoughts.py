@@ -169,6 +169,8 @@ def separate(text: str, *, opened: bool = False, once: bool = False) -> Reply:
     nothing opens is a thought, unless the mark stands in quotes or in a code block. With
     `once` only opened thoughts are told apart.
     """
+    if not _may_hold_marks(text):
+        return Reply("", text.strip(), unfinished=True) if opened else Reply(text)
     thoughts: list[str] = []
     rest = text
     while (marks := _marks_at_start(rest)) is not None:
@@ -193,6 +195,19 @@ def separate(text: str, *, opened: bool = False, once: bool = False) -> Reply:
     if header := _FINAL_ALONE.match(text):
         return Reply(_HARMONY_END.sub("", text[header.end() :]).strip())
     return Reply(text)
+
+
+_SIGN = re.compile("[<[\u25c1]")
+_PLAIN_OPENING = re.compile(_BLANK + "(?:analysis|here)", re.IGNORECASE)
+
+
+def _may_hold_marks(text: str) -> bool:
+    """Return whether any mark may be in a text, or a header; of most answers, none is.
+
+    Marks have one of the signs; those in plain words count only after their opening, with
+    which a text then begins.
+    """
+    return _SIGN.search(text) is not None or _PLAIN_OPENING.match(text) is not None
 
 
 def holds_thought(text: str) -> bool:

@@ -23,7 +23,8 @@ FILE = Path(__file__).with_name("pinned.toml")
 
 
 class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # Most commands name no protocol: what checks them is made where one is read.
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Sourced(_Table):

@@ -50,7 +50,7 @@ def query_digest(query: Query | Malformed) -> str:
     for name in _COMPARED:
         value = getattr(query, name)
         # A field that is added later changes no digest while it is empty.
-        if value not in (None, (), {}):
+        if value or not (value is None or isinstance(value, tuple | Mapping)):
             content[name] = value
     return digest("query", content)
 

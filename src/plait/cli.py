@@ -1069,7 +1069,7 @@ def main() -> None:
         sys.exit(ending.status)
 
 
-_COLLECTED_AFTER = 50_000
+_COLLECTED_AFTER = 200_000
 """Objects more than before, after which the youngest are searched for cycles."""
 
 

@@ -120,6 +120,30 @@ def test_of_many_records_of_a_key_the_first_settled_or_the_last_open_one_stays()
     assert len(index) == 102
 
 
+def test_a_record_is_no_rival_of_itself() -> None:
+    """A part of which single records are known already is read as a whole."""
+    index = RecordIndex()
+    keys = [f"{i:032x}" for i in range(4)]
+    for row, key in enumerate(keys[:3]):
+        index.put(key, "new", row, *DONE)
+    index.put(keys[3], "other", 0, *OPEN)
+    compared: list[Rows] = []
+
+    def weigh(rows: Rows) -> Worth:
+        compared.append(rows)
+        return by_row(rows)
+
+    appended(index, "new", keys, [DONE] * 4)
+    index.settle(weigh)
+    (rivals,) = compared
+    assert sorted(index.parts[number] for number in rivals.part) == ["new", "other"]
+    assert len(index) == 4
+    places = [index.find(key) for key in keys]
+    assert [place and (place.part, place.row) for place in places[:3]] == [
+        ("new", row) for row in range(3)
+    ]
+
+
 def test_a_record_takes_no_more_than_32_bytes() -> None:
     """Wherever it came from; what is added one by one is moved into arrays in time."""
     index, count = RecordIndex(), 300_000

@@ -44,6 +44,7 @@ MAX_BYTES = 1 << 28
 _KEYS = ("image", "image_path", "path")
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff")
 """A string of a row under such a key, or with such an end, is the path of an image."""
+_HOLDERS = (dict, list)
 _URL_SAFE = str.maketrans("-_", "+/")
 """From the alphabet of base64 for URLs."""
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
@@ -66,15 +67,16 @@ def image_paths(rows: Iterable[Any]) -> Iterator[str]:
             named = zip(repeat(key), holder) if isinstance(holder, list) else holder.items()
             for name, value in named:
                 if isinstance(value, str):
-                    if name in _KEYS or _ends_as_image(value):
+                    # Most texts end otherwise, and are not looked at further.
+                    end = value[-5:]
+                    if name in _KEYS or ("." in end and _ends_as_image(end)):
                         yield value
-                elif isinstance(value, dict | list):
+                elif isinstance(value, _HOLDERS):
                     stack.append((name, value))
 
 
 def _ends_as_image(text: str) -> bool:
-    end = text[-5:]
-    return "." in end and end.lower().endswith(IMAGE_SUFFIXES)
+    return text.lower().endswith(IMAGE_SUFFIXES)
 
 
 class ImageCheck(NamedTuple):

@@ -148,4 +148,5 @@ class Row(NamedTuple):
         """Yield the objects of a list."""
         path = self.path(key)
         for i, value in enumerate(self.list(key)):
-            yield Row.of(value, f"{path}[{i}]")
+            where = f"{path}[{i}]"
+            yield Row(value, where) if type(value) is dict else Row.of(value, where)
