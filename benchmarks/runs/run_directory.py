@@ -147,7 +147,8 @@ class RecordedStages:
     def former(self, spec: StageSpec) -> Recorded | None:
         """The run's entry for `spec`, where today's keys differ from the recorded ones.
 
-        None too where several stages had its name, so that it is not clear which one.
+        Of several stages of its name it is the one with its settings; None where that
+        leaves it open which one.
         """
         same = self._by_digest.get(spec.digest)
         if same is not None:
@@ -155,7 +156,9 @@ class RecordedStages:
         name = spec.folder.rpartition("-")[0]
         kinds = [kind for kind in Kind if spec.was_of_kind(kind)]
         entries = chain.from_iterable(self._by_name.get((name, k), ()) for k in kinds)
-        facts = list(entries)
+        named = list(entries)
+        alike = [facts for facts in named if _has_settings_of(spec, facts)]
+        facts = alike or named
         return facts[0] if len(facts) == 1 else None
 
     def as_recorded(self, spec: StageSpec) -> StageSpec:
@@ -167,13 +170,18 @@ class RecordedStages:
         self, stages: Iterable[StageSpec], store: Store, scorers: Iterable[Scorer] = ()
     ) -> list[Supersession]:
         """Return the stages whose records are not found by today's keys."""
-        known = [(spec, self.former(spec)) for spec in stages]
+        specs = list(stages)
+        of_today = {spec.digest for spec in specs}
+        known = [(spec, self.former(spec)) for spec in specs]
         wholes = {scorer.former: self._whole(scorer) for scorer in scorers}
         known += [whole for whole in wholes.values() if whole is not None]
         changes = []
         for spec, facts in known:
             if facts is None:
                 continue
+            digest = digest_in_run(facts)
+            if digest != spec.digest and digest in of_today:
+                continue  # records of another stage, such as a variant's, that stay
             rows = store.rows(_as_recorded(spec, facts))
             if rows:
                 changes.append(Supersession(spec, facts, len(rows)))
@@ -190,6 +198,11 @@ class RecordedStages:
         if len(facts) != 1:
             return None
         return replace(scorer.stage, name=scorer.former), facts[0]
+
+
+def _has_settings_of(spec: StageSpec, facts: Recorded) -> bool:
+    given = (spec.identity, spec.weights, dict(spec.settings))
+    return given == (facts["identity"], facts["weights"], facts["settings"])
 
 
 def _as_recorded(spec: StageSpec, facts: Recorded) -> StageSpec:

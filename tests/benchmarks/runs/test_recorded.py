@@ -115,6 +115,32 @@ def test_a_stage_is_only_taken_for_the_one_of_its_name(count: int) -> None:
     assert RecordedStages(manifest).former(writer()) is None
 
 
+def test_of_stages_of_one_name_that_with_the_same_settings_is_the_former(
+    tmp_path: Path,
+) -> None:
+    red = replace(writer(), settings={"colour": "red"})
+    blue = replace(writer(), settings={"colour": "blue"})
+    plans = [plan_of(spec, painter()) for spec in (red, blue)]
+    for plan in plans:
+        filled(plan, tmp_path)
+    stages = manifest_of(plans[0])["stages"] | manifest_of(plans[1])["stages"]
+    recorded = RecordedStages({"stages": stages})
+    today = [replace(red, version=9), replace(blue, version=9)]
+    formers = [recorded.as_recorded(spec).digest for spec in today]
+    assert formers == [red.digest, blue.digest]
+    changes = recorded.find_superseded(today, Store(tmp_path))
+    assert [c.records for c in changes] == [2, 2]
+
+
+def test_a_further_variant_makes_no_record_of_another_again(tmp_path: Path) -> None:
+    former = plan_of(writer(), painter())
+    filled(former, tmp_path)
+    recorded = RecordedStages(manifest_of(former))
+    variant = replace(writer(), settings={"temperature": 0.5})
+    stages = [*former.stages, variant]
+    assert recorded.find_superseded(stages, Store(tmp_path)) == []
+
+
 @pytest.mark.parametrize("name", ["clipscore", "clipscore-prompt", "consistency"])
 def test_the_one_record_of_a_document_that_earlier_versions_made_is_read(
     name: str, truth: Path, tmp_path: Path
