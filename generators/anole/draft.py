@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from plait.generators.anole.codec import encoder_input
-from plait.generators.anole.models import AnoleVocabulary, load_codec, load_language
+from plait.generators.anole.models import load_codec, load_language
 from plait.generators.anole.settings import AnoleDraftSettings
+from plait.generators.anole.vocabulary import AnoleVocabulary
 from plait.generators.base import Weights
 from plait.generators.decoding.drafting import (
     InterleavedDraft,

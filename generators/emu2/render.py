@@ -32,7 +32,7 @@ from plait.generators.diffusion.drawer import Drawer
 from plait.generators.diffusion.loading import modules_of
 from plait.generators.diffusion.settings import DiffusionSettings
 from plait.generators.document import ImageRequest
-from plait.generators.emu2.models import native_file, read_tensors
+from plait.generators.emu2.checkpoints import native_file, read_tensors
 from plait.generators.emu2.settings import Emu2RenderSettings
 from plait.generators.errors import CheckpointError
 from plait.generators.images import Drawing
