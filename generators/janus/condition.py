@@ -91,12 +91,16 @@ class JanusCondition(LimitedWriting):
         self, prompts: Sequence[NativePrompt], streams: Streams
     ) -> Sequence[tuple[Stream, ...]]:
         ids = [prompt.ids for prompt in prompts]
-        if self.settings.streams == 2:
-            ids += [self._without_words(prompt.ids) for prompt in prompts]
-        opened = streams.open([self.embeddings(own) for own in ids])
-        own = opened[: len(prompts)]
-        free = opened[len(prompts) :]
-        return list(zip(own, free, strict=True)) if free else [(one,) for one in own]
+        if self.settings.streams == 1:
+            return [(one,) for one in streams.open(self._embed_all(ids))]
+        # Opened together, in one pass over the decoder.
+        free = [self._without_words(own) for own in ids]
+        opened = streams.open(self._embed_all([*ids, *free]))
+        return list(zip(opened[: len(ids)], opened[len(ids) :], strict=True))
+
+    def _embed_all(self, prompts: Sequence[Sequence[int]]) -> list[Tensor]:
+        """Return embeddings (positions, width) of each prompt's ids."""
+        return [self.embeddings(ids) for ids in prompts]
 
     def _without_words(self, ids: Sequence[int]) -> list[int]:
         """Return a prompt of the same length, padding but for the marks at its ends."""
@@ -106,11 +110,11 @@ class JanusCondition(LimitedWriting):
 
     def logits(self, states: Tensor) -> Tensor:
         """Return guided logits (records, codes) of states (streams, records, width)."""
-        mixed: Tensor
-        mixed, *guides = self.janus.model.model.generation_head(states).float()
-        for free in guides:
-            mixed = free + self.settings.guidance * (mixed - free)
-        return mixed
+        logits: Tensor = self.janus.model.model.generation_head(states).float()
+        if self.settings.streams == 1:
+            return logits[0]
+        prompted, free = logits
+        return free + self.settings.guidance * (prompted - free)
 
     def embed_written(self, ids: Tensor) -> Tensor:
         """Return embeddings (codes, width) of codes (codes,)."""
