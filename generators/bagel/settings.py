@@ -161,7 +161,7 @@ class BagelConditionSettings(BagelLanguageSettings):
 
     @field_validator("cfg_interval")
     @classmethod
-    def _ordered(cls, interval: tuple[float, float]) -> tuple[float, float]:
+    def _check_interval(cls, interval: tuple[float, float]) -> tuple[float, float]:
         low, high = interval
         if not 0 <= low <= high <= 1:
             raise ValueError(
