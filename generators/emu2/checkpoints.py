@@ -48,10 +48,12 @@ class ComponentFiles(Files):
 
     def find(self, name: str) -> Path | None:
         """Return the file of that name in the folder; None where there is none."""
-        before, _, last = name.rpartition(".")
-        names = [f"{before}.{self.variant}.{last}"] if self.variant else []
-        paths = (Files.find(self, f"{self.folder}/{n}") for n in (*names, name))
-        return next((path for path in paths if path is not None), None)
+        if self.variant:
+            before, _, last = name.rpartition(".")
+            of_variant = f"{self.folder}/{before}.{self.variant}.{last}"
+            if (path := Files.find(self, of_variant)) is not None:
+                return path
+        return Files.find(self, f"{self.folder}/{name}")
 
     def describe(self) -> str:
         """Return the folder and its checkpoint, for errors."""
@@ -108,7 +110,8 @@ class Emu2Checkpoint:
         source = f"config.json of {self.source}"
         values = section(self.config, "vision_config", source)
         source = f"vision_config in {source}"
-        width, patch = (count(values, name, source) for name in ("width", "patch_size"))
+        width = count(values, "width", source)
+        patch = count(values, "patch_size", source)
         ratio = values.get("mlp_ratio")
         if not isinstance(ratio, (int, float)) or ratio <= 0:
             raise CheckpointError(
@@ -164,9 +167,9 @@ class Emu2Checkpoint:
         From `added_tokens.json`, or `tokenizer_config.json` of newer versions.
         """
         path = self.tokenizer.find("added_tokens.json")
-        if path is None or not (named := read_json(path)):
+        named = {} if path is None else read_json(path)
+        if path is None or not named:
             path = self.tokenizer.need("tokenizer_config.json")
-            named = {}
         try:
             if not named:
                 decoder = read_json(path).get("added_tokens_decoder", {})
@@ -208,16 +211,20 @@ _ENCODER = "multimodal_encoder."
 
 def native_file(files: Files) -> Path | None:
     """Return the single file of a folder; None where it has none."""
-    paths = (files.find(name) for name in FILES)
-    return next((path for path in paths if path is not None), None)
+    for name in FILES:
+        if (path := files.find(name)) is not None:
+            return path
+    return None
 
 
 def read_tensors(path: Path, prefix: str) -> Iterator[tuple[str, Tensor]]:
     """Read the tensors of one file whose names begin with `prefix`."""
     if path.suffix == ".safetensors":
         yield from in_safetensors(path, lambda name: name.startswith(prefix))
-    else:
-        yield from ((n, t) for n, t in in_pickle(path).items() if n.startswith(prefix))
+        return
+    for name, tensor in in_pickle(path).items():
+        if name.startswith(prefix):
+            yield name, tensor
 
 
 class NativeEmu2(Emu2Checkpoint):
@@ -241,10 +248,13 @@ class NativeEmu2(Emu2Checkpoint):
         head_width = published["vision"]["width"] // published["vision"]["heads"]
         part = "chat" if USER in self.tokens().added else "gen"
         blocks = self.name_in_file("visual.blocks.")
-        inside = (n.removeprefix(blocks) for n in self._shapes if n.startswith(blocks))
+        numbers: set[str] = set()
+        for name in self._shapes:
+            if name.startswith(blocks):
+                numbers.add(name.removeprefix(blocks).partition(".")[0])
         return VisionSize(
             width=width,
-            layers=len({name.partition(".")[0] for name in inside}),
+            layers=len(numbers),
             heads=width // own.get("head_width", head_width),
             mlp_width=self._shape("visual.blocks.0.mlp.fc1.weight")[0],
             patch=patch,

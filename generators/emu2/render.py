@@ -60,9 +60,10 @@ def load_published(settings: DiffusionSettings, dtype: torch.dtype) -> Any:
     """
     files = Files(settings.model, settings.revision)
     path = native_file(files) if looks_like_path(settings.model) else None
-    components = [
-        k for k in KINDS if k != "safety_checker" or settings.safety_checker != "off"
-    ]
+    components = list(KINDS)
+    if settings.safety_checker == "off":
+        components.remove("safety_checker")
+    # Those that are not of the design, such as the checker, may be missing.
     if path is not None:
         folder = path.parent
         stored = {name.partition(".")[0] for name in shapes_in(path)}
