@@ -114,7 +114,8 @@ class JanusCondition(LimitedWriting):
         if self.settings.streams == 1:
             return logits[0]
         prompted, free = logits
-        return free + self.settings.guidance * (prompted - free)
+        guided: Tensor = free + self.settings.guidance * (prompted - free)
+        return guided
 
     def embed_written(self, ids: Tensor) -> Tensor:
         """Return embeddings (codes, width) of codes (codes,)."""

@@ -338,7 +338,7 @@ class MiniGPT5Rules(Rules):
         latest = torch.cat([before[:, 1:], sampled[:, None]], dim=1)
         latest = latest.where(samples[:, None], before)
         self._latest[at] = latest
-        ends = latest[:, -1] == self._settings.end_id
+        ends: Tensor = latest[:, -1] == self._settings.end_id
         ends = ends | (written >= self._settings.max_new_tokens)
         ends = ends | (length >= self._draft.context)
         for mark in self._marks:

@@ -38,9 +38,10 @@ def network() -> Any:
     """Return the network without its classes, (n, 3, 299, 299) to (n, 2048)."""
     model = Inception3(CLASSES, aux_logits=False, init_weights=False)
     model.fc = nn.Identity()
-    sizes = {"kernel_size": 3, "stride": 1, "padding": 1}
-    average = partial(F.avg_pool2d, **sizes, count_include_pad=False)
-    largest = partial(F.max_pool2d, **sizes)
+    average = partial(
+        F.avg_pool2d, kernel_size=3, stride=1, padding=1, count_include_pad=False
+    )
+    largest = partial(F.max_pool2d, kernel_size=3, stride=1, padding=1)
     for name in AVERAGED:
         model.get_submodule(name).register_forward_hook(_pool_hook(average))
     model.get_submodule(LAST).register_forward_hook(_pool_hook(largest))
