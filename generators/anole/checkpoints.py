@@ -210,7 +210,7 @@ def _yaml(path: Path) -> dict[str, Any]:
 
 def _whole_numbers(values: Mapping[str, Any], name: str, source: str) -> list[int]:
     numbers = values.get(name)
-    if not isinstance(numbers, list) or not all(isinstance(n, int) for n in numbers):
+    if not isinstance(numbers, list) or not all(isinstance(one, int) for one in numbers):
         raise CheckpointError(
             f"{source}: {name} is {numbers!r}; it must be a list of whole numbers"
         )

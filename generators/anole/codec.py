@@ -77,7 +77,8 @@ def vq_model(config: Mapping[str, Any]) -> Any:
             "vq_config: attention between the levels (attn_resolutions) and "
             "double_latent are not supported; published checkpoints have neither"
         )
-    widths = [config["base_channels"] * m for m in config["channel_multiplier"]]
+    base = config["base_channels"]
+    widths = [base * factor for factor in config["channel_multiplier"]]
     return VQModel(
         in_channels=config.get("in_channels", 3),
         out_channels=3,

@@ -267,7 +267,7 @@ class BagelCondition:
         prompt = canvas.prompt
         usage: dict[str, float] = {
             "input_tokens": prompt.length,
-            "input_images": sum(isinstance(t, Pillow.Image) for t in prompt.terms),
+            "input_images": sum(isinstance(term, Pillow.Image) for term in prompt.terms),
             "output_tokens": canvas.thought_tokens,
             "steps": self.settings.num_timesteps - 1,
             "images": 0,

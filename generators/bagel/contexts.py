@@ -86,7 +86,7 @@ def position_ids(pieces: Sequence[Piece]) -> Tensor:
 
 def next_id(pieces: Sequence[Piece]) -> int:
     """Return the id of what follows the pieces."""
-    return sum(len(p) if isinstance(p, TextPiece) else 1 for p in pieces)
+    return sum(len(own) if isinstance(own, TextPiece) else 1 for own in pieces)
 
 
 def are_latents(pieces: Sequence[Piece]) -> Tensor:

@@ -165,8 +165,8 @@ class Decoder(_TwoSets):
         super().__init__()
         self.config = config
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        count = config.num_hidden_layers
-        self.layers = nn.ModuleList([Layer(config, i, draws) for i in range(count)])
+        numbers = range(config.num_hidden_layers)
+        self.layers = nn.ModuleList([Layer(config, number, draws) for number in numbers])
         norm = partial(Qwen2RMSNorm, config.hidden_size, config.rms_norm_eps)
         self.add("norm", norm, draws)
         self.rotary_emb = Qwen2RotaryEmbedding(config)
@@ -250,7 +250,7 @@ class _VisionTower(nn.Module):
             mask = (columns < ends[:, None])[:, None, None]
         seen = self.encoder(states, attention_mask=mask).last_hidden_state
         seen = self.post_layernorm(seen)
-        return [image[:n] for image, n in zip(seen, lengths, strict=True)]
+        return [image[:length] for image, length in zip(seen, lengths, strict=True)]
 
 
 class _Vision(nn.Module):

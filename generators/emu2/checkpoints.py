@@ -98,7 +98,8 @@ class Emu2Checkpoint:
     def stray(self, layers: int) -> list[str]:
         """Return the names of buffers of older transformers that are not needed."""
         layer = self.name_in_file("lm.model.layers.")
-        return [f"{layer}{i}.self_attn.rotary_emb.inv_freq" for i in range(layers)]
+        suffix = ".self_attn.rotary_emb.inv_freq"
+        return [f"{layer}{number}{suffix}" for number in range(layers)]
 
     def tokens(self, strip: bool = True) -> Emu2Tokens:
         """Return the vocabulary, from `tokenizer.model` and the added tokens' names."""
@@ -173,14 +174,14 @@ class Emu2Checkpoint:
         try:
             if not named:
                 decoder = read_json(path).get("added_tokens_decoder", {})
-                named = {about["content"]: i for i, about in decoder.items()}
-            ids = {name: int(i) for name, i in named.items()}
+                named = {about["content"]: number for number, about in decoder.items()}
+            ids = {name: int(number) for name, number in named.items()}
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CheckpointError(
                 f"{path}: each added token must have a content and a whole number as its "
                 f"id ({error!r})"
             ) from None
-        added = {name: i for name, i in ids.items() if i >= pieces}
+        added = {name: number for name, number in ids.items() if number >= pieces}
         if not added:
             raise CheckpointError(
                 f"{self.source}: neither added_tokens.json nor tokenizer_config.json "
@@ -274,7 +275,7 @@ class NativeEmu2(Emu2Checkpoint):
         """Return upstream's list; the number of embeddings shows which."""
         for names in (ADDED, ADDED_CHAT):
             if self.rows == pieces + len(names):
-                return {name: pieces + i for i, name in enumerate(names)}
+                return {name: number for number, name in enumerate(names, pieces)}
         raise CheckpointError(
             f"{self.source}: {self.rows} embeddings fit neither the {pieces} pieces of "
             f"tokenizer.model with the {len(ADDED)} special tokens of Emu2-Gen nor with "

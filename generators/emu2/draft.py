@@ -25,7 +25,7 @@ from plait.generators.decoding.drafting import (
     pieces_of,
 )
 from plait.generators.decoding.sampling import NO_NUMBERS, NumberCheck
-from plait.generators.document import Request, Text, content_of_turns
+from plait.generators.document import Request, Text, content_of_turns, texts_in
 from plait.generators.emu2.models import load
 from plait.generators.emu2.settings import Emu2DraftSettings
 from plait.generators.rounds import continue_turns
@@ -83,7 +83,7 @@ def _system(request: Request, template: ChatTemplate, settings: Emu2DraftSetting
     """Return the system message, and the texts of the request's own system turns."""
     own = template.system if settings.system_message is None else settings.system_message
     turns = [turn for turn in request.turns if turn.role == "system"]
-    texts = [own, *(s.text for s in content_of_turns(turns) if isinstance(s, Text))]
+    texts = [own, *texts_in(content_of_turns(turns))]
     return " ".join(filter(None, texts))
 
 
@@ -151,7 +151,7 @@ class Emu2Draft(Drafting[Track]):
         """
         # Padded on the left, so that all answers begin in the same column.
         padded = pad_sequence(list(prompts), batch_first=True, padding_side="left")
-        lengths = torch.tensor([len(p) for p in prompts], device=padded.device)
+        lengths = torch.tensor([*map(len, prompts)], device=padded.device)
         columns = torch.arange(padded.shape[1], device=padded.device)
         mask = columns >= padded.shape[1] - lengths[:, None]
         processors: list[Any] = [check := NumberCheck()]
@@ -171,7 +171,8 @@ class Emu2Draft(Drafting[Track]):
         scores = [0.0] * len(rows) if beams == 1 else output.sequences_scores.tolist()
         found = [Beam(*parts) for parts in zip(rows, scores, check.rows, strict=True)]
         # The beams of a prompt stand one after another.
-        return [self._best(found[i : i + beams]) for i in range(0, len(rows), beams)]
+        firsts = range(0, len(found), beams)
+        return [self._best(found[first : first + beams]) for first in firsts]
 
     def _cut(self, row: list[int]) -> list[int]:
         """Return ids without the padding behind their end."""

@@ -208,8 +208,8 @@ def toy_tokens(
     ids = {"pad_id": -1, "unk_id": 0, "bos_id": 1, "eos_id": 2}
     model = train_pieces(lines, _PIECES, character_coverage=1.0, **ids)
     pieces = LlamaPieces.parse(model, "the toy vocabulary")
-    start = first or pieces.size
-    return Emu2Tokens(pieces, {name: start + i for i, name in enumerate(added)}, strip)
+    numbered = enumerate(added, first or pieces.size)
+    return Emu2Tokens(pieces, {name: number for number, name in numbered}, strip)
 
 
 @torch.no_grad()

@@ -51,7 +51,7 @@ ADDED = (
     *(PAD, BEGIN_IMAGE, END_IMAGE, IMAGE, "[gIMG]", "[/gIMG]", "[EOC]", "[VIDEO]"),
     *("<grounding>", "<phrase>", "</phrase>", "<object>", "</object>"),
     *("</delimiter_of_multi_objects/>", "<REC>"),
-    *(f"<patch_index_{i:04d}>" for i in range(257)),
+    *(f"<patch_index_{number:04d}>" for number in range(257)),
 )
 """What upstream adds to LLaMA's 32,000 pieces, in order (emu/lm.py)."""
 ADDED_CHAT = (*ADDED, USER, ASSISTANT)

@@ -24,7 +24,8 @@ _LAYER = re.compile(r"lm\.model\.layers\.(\d+)\.")
 def devices_of(name: str) -> list[torch.device]:
     """Return the devices a setting means: for `auto`, every visible GPU."""
     if name == "auto" and torch.cuda.device_count() > 1:
-        return [torch.device("cuda", i) for i in range(torch.cuda.device_count())]
+        numbers = range(torch.cuda.device_count())
+        return [torch.device("cuda", number) for number in numbers]
     return [device_of(name)]
 
 

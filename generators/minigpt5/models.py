@@ -78,7 +78,7 @@ class JsonTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text; control and unknown pieces are left out."""
-        plain = [i for i in ids if i not in self._special]
+        plain = [token for token in ids if token not in self._special]
         text: str = self._tokenizer.decode(plain, skip_special_tokens=False)
         return text
 
@@ -176,7 +176,8 @@ class MiniGPT5Vocabulary:
 
     def text(self, ids: Sequence[int]) -> str:
         """Return the text of generated ids, without the added ones."""
-        return self.tokenizer.decode([i for i in ids if i < self.tokenizer.size])
+        pieces = [token for token in ids if token < self.tokenizer.size]
+        return self.tokenizer.decode(pieces)
 
 
 def _spell(tokenizer: TextTokenizer, pieces: Sequence[str]) -> tuple[int, ...] | None:
@@ -231,8 +232,9 @@ def _load_published(
     with torch.device("meta"):
         encoder = ImageEncoder(*blip2.configs(), config.hidden_size)
     blip2.fill(encoder, put)
-    layout = identical(n for n in encoder.state_dict() if n.startswith("llama_proj."))
-    put(encoder, in_pickle(projection, "model").items(), layout, source=str(projection))
+    names = [name for name in encoder.state_dict() if name.startswith("llama_proj.")]
+    tensors = in_pickle(projection, "model").items()
+    put(encoder, tensors, identical(names), source=str(projection))
     language = empty_model("AutoModelForCausalLM", config)
     _fill_layers(language, vicuna, put)
     stages.fill_language(language, put)
@@ -251,12 +253,13 @@ def _language_config(vicuna: Files, rows: int) -> Any:
 def _fill_layers(language: Any, vicuna: Files, put: Put) -> None:
     """Fill all but embeddings and head, which the stage checkpoints replace."""
     tables = tuple(f"{table}." for table in _TABLES)
-    layout = identical(n for n in language.state_dict() if not n.startswith(tables))
+    names = [name for name in language.state_dict() if not name.startswith(tables)]
     tensors = read_stored(vicuna, lambda name: not name.startswith(tables))
     layers = range(language.config.num_hidden_layers)
     # Files of older transformers hold these buffers; they are computed anew.
     rotary = [f"model.layers.{i}.self_attn.rotary_emb.inv_freq" for i in layers]
-    put(language, tensors, layout, source=vicuna.describe(), tolerated=rotary)
+    source = vicuna.describe()
+    put(language, tensors, identical(names), source=source, tolerated=rotary)
 
 
 STAGE_1 = "stage1_cc3m.ckpt"

@@ -178,9 +178,9 @@ class Blip2:
     def fill(self, encoder: ImageEncoder, put: Put) -> None:
         """Fill an encoder, except its projection, strictly."""
         prefixes = ("vision_model.", "qformer.", "query_tokens")
-        layout = identical(n for n in encoder.state_dict() if n.startswith(prefixes))
+        names = [name for name in encoder.state_dict() if name.startswith(prefixes)]
         tensors = read_stored(self.files, lambda name: name.startswith(prefixes))
-        put(encoder, tensors, layout, source=self.source)
+        put(encoder, tensors, identical(names), source=self.source)
 
 
 class LavisBlip2(Blip2):

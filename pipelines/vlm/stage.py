@@ -61,7 +61,7 @@ class PromptedModel(Generic[P, V]):
         except Exception as error:
             # A processor raises for the whole batch: find the request it rejects.
             if len(prompts) > 1:
-                return list(chain.from_iterable(self._answer([p]) for p in prompts))
+                return list(chain.from_iterable(self._answer([own]) for own in prompts))
             fault = Fault.BAD_INPUT if isinstance(error, ValueError) else Fault.ERROR
             return [Failure(f"the processor refuses the request: {error}", fault)]
         lengths = inputs["attention_mask"].sum(1).tolist()

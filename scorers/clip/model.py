@@ -174,9 +174,9 @@ def architecture(name: str) -> Mapping[str, Any]:
     """Return the configuration that open_clip holds under `name`."""
     config = open_clip.get_model_config(name)
     if config is None:
+        valid = [known for known in open_clip.list_models() if known.startswith("ViT")]
         raise CheckpointError(
-            f"open_clip has no architecture {name!r}; it lists "
-            f"{', '.join(n for n in open_clip.list_models() if n.startswith('ViT'))}"
+            f"open_clip has no architecture {name!r}; it lists {', '.join(valid)}"
         )
     return dict(config)
 

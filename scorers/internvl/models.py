@@ -172,9 +172,9 @@ def load_published(files: Files, device: torch.device, dtype: torch.dtype) -> Ju
     model = empty_model(KIND, config)
     tokenizer = load_tokenizer(files)
     rows = config.text_config.vocab_size
-    if missing := [c.name for c in CONTROLS if c.name not in tokenizer.names]:
+    if missing := [token.name for token in CONTROLS if token.name not in tokenizer.names]:
         raise CheckpointError(f"the tokenizer of {source} lacks {', '.join(missing)}")
-    if beyond := [c.name for c in CONTROLS if tokenizer.id(c) >= rows]:
+    if beyond := [token.name for token in CONTROLS if tokenizer.id(token) >= rows]:
         raise CheckpointError(
             f"{source}: the ids of {', '.join(beyond)} are beyond the vocabulary of {rows}"
         )

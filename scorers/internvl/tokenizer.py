@@ -22,7 +22,7 @@ from typing import Any
 import sentencepiece
 
 from plait.generators.content import display_text
-from plait.generators.document import Image, Role, Text, Turn
+from plait.generators.document import Image, Role, Text, Turn, texts_in
 from plait.generators.loading.llama import (
     AddedToken,
     Control,
@@ -60,7 +60,8 @@ def conversation(turns: Sequence[Turn], system: str) -> list[PromptPart]:
     parts: list[PromptPart] = []
     for turn in turns:
         parts += [_ROLES[turn.role], "\n"]
-        parts += [s.text if isinstance(s, Text) else s for s in turn.content]
+        for segment in turn.content:
+            parts.append(segment.text if isinstance(segment, Text) else segment)
         parts.append(END)
     return [*parts, _ROLES["assistant"], "\n"]
 
@@ -86,7 +87,7 @@ def find_spelled_controls(turns: Iterable[Turn], names: Iterable[str]) -> list[s
     """Names of control tokens that texts spell out; they are read letter by letter."""
     texts: list[str] = []
     for turn in turns:
-        texts += [s.text for s in turn.content if isinstance(s, Text)]
+        texts += texts_in(turn.content)
 
     def is_spelled(name: str) -> bool:
         return any(name in text for text in texts)
