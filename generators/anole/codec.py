@@ -36,7 +36,8 @@ def encoder_input(image: Image, resolution: int) -> torch.Tensor:
     """
     whole = on_white(image)
     scale = resolution / min(whole.size)
-    width, height = (round(scale * side) for side in whole.size)
+    width = round(scale * whole.width)
+    height = round(scale * whole.height)
     if width * height > MAX_PIXELS:
         raise ImageError(
             f"the image is too long for its width: {whole.width} x {whole.height} "
@@ -112,6 +113,7 @@ class Codec(CodeDecoder):
         """Return codes (side, side) of one image (3, resolution, resolution) in [-1, 1]."""
         with full_precision():
             latents = self._model.encode(pixels[None].to(self._device)).latents
+            # (1, channels, side, side) give one code for each place, row by row.
             _, _, (_, _, codes) = self._model.quantize(latents)
         grid: npt.NDArray[np.int32] = codes.to("cpu", torch.int32).numpy()
         return grid.reshape(self.side, self.side)

@@ -7,6 +7,7 @@ state; here a record's own seed gives the samples, and its neighbours change not
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isqrt
 from typing import Any
 
 import torch
@@ -42,7 +43,8 @@ class JanusCondition(LimitedWriting):
         self.janus = load(own, weights, READING)
         self._use(self.janus.model.model.language_model, own.context)
         self.limit = self.codes = self.janus.image_tokens
-        self.side = int(self.codes**0.5)
+        # Codes along a side of an image, which is square.
+        self.side = isqrt(self.codes)
         choice = (own.image_temperature, own.image_top_p, own.image_greedy)
         self.sampler = Sampler(*choice, own.image_top_k)
 
@@ -84,6 +86,7 @@ class JanusCondition(LimitedWriting):
         return Result(pack(codes=codes), usage, notes)
 
     def _streams(self, prompts: Sequence[NativePrompt]) -> Streams:
+        # No image takes fewer or more codes.
         longest = max(prompt.length for prompt in prompts)
         return Streams(self.decoder, longest + self.codes)
 

@@ -145,6 +145,7 @@ class VokenRender:
         return states, request.seed or 0
 
     def _draw(self, images: Sequence[tuple[Tensor, int]]) -> list[Outcome[Drawing]]:
+        # (images, vokens, width) become (images, queries, out).
         states = torch.stack([states for states, _ in images])
         conditions: dict[str, Any] = {"prompt_embeds": self.map_states(states)}
         if self._unconditional is not None:
