@@ -64,12 +64,12 @@ def key_trouble(variable: str) -> str | None:
 
 def without_known_keys(text: str) -> str:
     """Return `text` without the keys that this process knows."""
-    return _replace_keys(text, _known_keys())
+    return _replace_keys(text, _keys_longest_first())
 
 
 def key_mask() -> Callable[[str], str]:
     """Return `without_known_keys` for many texts, with the keys that are known now."""
-    keys = _known_keys()
+    keys = _keys_longest_first()
     return lambda text: _replace_keys(text, keys)
 
 
@@ -80,7 +80,7 @@ def without_keys(text: str) -> str:
 
 def without_keys_in(outcomes: Sequence[Outcome[Any]]) -> list[Outcome[Any]]:
     """Return the outcomes of a stage as they may be stored and printed."""
-    keys = _known_keys()
+    keys = _keys_longest_first()
     kept: list[Outcome[Any]] = []
     for outcome in outcomes:
         plain = replace_parts(outcome, str, lambda text: _replace_keys(text, keys))
@@ -112,8 +112,8 @@ class MaskedStream:
         return getattr(self.stream, name)
 
 
-def _known_keys() -> list[str]:
-    """Return the longest first, as one may begin like another."""
+def _keys_longest_first() -> list[str]:
+    """Return the forms of all keys; the longest first, as one may begin like another."""
     forms = set[str]()
     for name, value in os.environ.items():
         if name in _variables or _KEY_VARIABLE.search(name):

@@ -97,7 +97,7 @@ class Spool(Sequence[T]):
         whole = len(self._rest) // _BLOCK * _BLOCK
         try:
             if self._file is None:
-                self._file = _unlisted_file()
+                self._file = _open_unlisted_file()
                 if self._needed > shutil.disk_usage(tempfile.gettempdir()).free:
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             # Only whole blocks, so that a value's block follows from its place.
@@ -126,7 +126,7 @@ class Spool(Sequence[T]):
         return len(_pickle(first)) / len(first) * max(self._expected, len(self))
 
 
-def _unlisted_file() -> IO[bytes]:
+def _open_unlisted_file() -> IO[bytes]:
     """Return an open file without a name: its room is free however the process ends."""
     number, path = tempfile.mkstemp(prefix="plait-")
     os.unlink(path)

@@ -90,7 +90,7 @@ class WritingSystem(StagedSystem):
         """Return what the drafting stage is told that the answer should hold."""
         return None
 
-    def _shown(self, query: Query) -> Content:
+    def _content_to_draw_from(self, query: Query) -> Content:
         """Return that of a query from whose images the first image is drawn."""
         return tuple(content_of_turns(query.turns))
 
@@ -127,7 +127,7 @@ class WritingSystem(StagedSystem):
             if not isinstance(draft, Result):
                 return draft
             # Later rounds are drawn from the images of earlier ones, too.
-            seen = images_in((*self._shown(query), *written))
+            seen = images_in((*self._content_to_draw_from(query), *written))
             reply = yield from self.fill(
                 draft.value, query, state, seen=seen, keeps_seeds=self.keeps_seeds
             )
@@ -265,8 +265,8 @@ class PlannedSystem(WritingSystem):
     ) -> Outcome[Draft] | None:
         return self.planner.read(replies, query)
 
-    def _shown(self, query: Query) -> Content:
-        return super()._shown(query) if self.planner.sees_images else ()
+    def _content_to_draw_from(self, query: Query) -> Content:
+        return super()._content_to_draw_from(query) if self.planner.sees_images else ()
 
 
 def compose_draft(

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Self
 
@@ -137,12 +137,12 @@ class ThinkerSettings(BaseModel):
 
     @field_validator("prompts")
     @classmethod
-    def _known_wording(cls, prompts: str | None) -> str | None:
-        path = (prompts or "").removeprefix(OFFICIAL)
-        released = prompts is not None and path != prompts and path.strip()
-        if prompts not in (None, "plait") and not released:
-            raise ValueError(f"{prompts!r} is not valid; give 'plait' or 'official:PATH'")
-        return prompts
+    def _check_wording(cls, prompts: str | None) -> str | None:
+        if prompts is None or prompts == "plait":
+            return prompts
+        if prompts.startswith(OFFICIAL) and prompts.removeprefix(OFFICIAL).strip():
+            return prompts
+        raise ValueError(f"{prompts!r} is not valid; give 'plait' or 'official:PATH'")
 
     @property
     def released(self) -> AnyPath | None:
@@ -192,15 +192,17 @@ class ThinkerPlanner:
         In official mode the text of the last turn alone.
         """
         asked = _only_text(turns[-1].content) if self.official else _in_one(turns)
-        plain: list[Text | Image] = []
+        template = self.wording.plan
+        question: list[Text | Image] = []
         for segment in asked:
             if isinstance(segment, Text):
-                segment = Text(segment.text.replace(_HINT, ""))
-            plain.append(segment)
-        shown = any(isinstance(segment, Image) for segment in plain)
-        template = self.wording.plan_with_images if shown else self.wording.plan
-        head, _, tail = template.partition(_ASKED)
-        return (Turn("user", join_texts((Text(head), *plain, Text(tail)))),)
+                question.append(Text(segment.text.replace(_HINT, "")))
+            else:
+                question.append(segment)
+                template = self.wording.plan_with_images
+        before, _, after = template.partition(_ASKED)
+        content = join_texts((Text(before), *question, Text(after)))
+        return (Turn("user", content),)
 
     def read(
         self, replies: Sequence[Outcome[Draft]], query: Query
@@ -210,13 +212,14 @@ class ThinkerPlanner:
         A failure where the last that may be asked for cannot be read.
         """
         last = replies[-1]
+        # A reply that was cut inside a thought is one that cannot be read.
         if not isinstance(last, Result) and not _is_cut(last):
             return last
         is_last = len(replies) >= self.attempts
         if self.official:
             content = self._parse(last)
-            followed = is_last or _is_accepted(content)
-            return self._as_program(content) if followed else None
+            is_followed = is_last or _is_accepted(content)
+            return self._as_program(content) if is_followed else None
         try:
             steps = plan_in(_reply_of(last), self.max_steps)
         except UnreadablePlanError as error:
@@ -224,13 +227,7 @@ class ThinkerPlanner:
                 return None
             times = f"{len(replies)} replies" if len(replies) > 1 else "the reply"
             return Failure(f"no plan can be read in {times} of the planner: {error}")
-        segments: list[Text | ImageRequest] = []
-        for step in steps:
-            if step.text:
-                segments.append(Text(step.text))
-            if step.prompt is not None and query.wants_images:
-                segments.append(ImageRequest(prompt=step.prompt))
-        return Result(Draft(tuple(segments) or (Text(""),)))
+        return Result(_draft_of(steps, query.wants_images))
 
     def _parse(self, reply: Outcome[Draft]) -> Any:
         assert self.loads is not None
@@ -250,8 +247,9 @@ class ThinkerPlanner:
             steps = list(content[_PLAN])
             for step in steps:
                 prompts.append(_text(step[_PROMPT]))
-                told = step[_TEXT]
-                texts.append(_text(told if told and told != "None" else step[_INSTRUCTION]))
+                text = step[_TEXT]
+                has_text = text and text != "None"
+                texts.append(_text(text if has_text else step[_INSTRUCTION]))
         except (TypeError, KeyError, IndexError) as error:
             return Failure(f"the released program ends in an error at the plan: {error!r}")
         if len(steps) > self.max_steps:
@@ -260,12 +258,26 @@ class ThinkerPlanner:
             )
         requests: list[ImageRequest] = []
         for number, prompt in enumerate(prompts, start=1):
+            # The program's own seeds.
             requests.append(ImageRequest(prompt=prompt, seed=100 * number))
         return Result(Draft((Text("".join(texts)), *requests)))
 
 
+def _draft_of(steps: Iterable[Step], draws: bool) -> Draft:
+    """Return the answer that a plan describes, with its images if any are wanted."""
+    segments: list[Text | ImageRequest] = []
+    for step in steps:
+        if step.text:
+            segments.append(Text(step.text))
+        if step.prompt is not None and draws:
+            segments.append(ImageRequest(prompt=step.prompt))
+    return Draft(tuple(segments) or (Text(""),))
+
+
 def _only_text(content: Content) -> Content:
-    return (Text("".join(s.text for s in content if isinstance(s, Text))),)
+    """Return all texts as one, without the images among them."""
+    texts = [segment.text for segment in content if isinstance(segment, Text)]
+    return (Text("".join(texts)),)
 
 
 def _in_one(turns: Sequence[Turn]) -> Content:
@@ -309,8 +321,7 @@ def plan_in(reply: str, max_steps: int) -> list[Step]:
     for number, step in enumerate(plans[0], start=1):
         if not isinstance(step, dict):
             raise UnreadablePlanError(f"step {number} is {step!r}, no object")
-        told = _text_of(step, _TEXT, number)
-        text = told or _text_of(step, _INSTRUCTION, number)
+        text = _text_of(step, _TEXT, number) or _text_of(step, _INSTRUCTION, number)
         prompt = _text_of(step, _PROMPT, number)
         if not text and not prompt:
             raise UnreadablePlanError(f"step {number} has neither text nor prompt")
@@ -343,8 +354,10 @@ def _is_accepted(content: Any) -> bool:
     """Return whether the program takes a plan without asking again."""
     try:
         for step in content[_PLAN]:
-            told = (step[_PROMPT], step[_TEXT], step[_INSTRUCTION])[1]
-            if told is not None and _RUN_TOGETHER in told:
+            # It takes none that lacks one of them.
+            fields = {key: step[key] for key in (_PROMPT, _TEXT, _INSTRUCTION)}
+            text = fields[_TEXT]
+            if text is not None and _RUN_TOGETHER in text:
                 return False
     except (TypeError, KeyError, IndexError):
         return False
@@ -352,6 +365,7 @@ def _is_accepted(content: Any) -> bool:
 
 
 def _text(value: Any) -> str:
+    """Return the value as the program uses it; TypeError where it is no text."""
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is no text")
     return value
@@ -438,7 +452,7 @@ class StepReview(RedrawingReview):
         assert self.loads is not None
         content = parse_as_program(reply, self.loads)
         try:
-            # In this order, so that one may be new and the other an earlier one.
+            # In this order, as there: where the second is missing, it is an earlier one's.
             self.said.prompt = content[_REFINED]
             self.said.success = content[_SUCCESS]
         except (TypeError, KeyError, IndexError):
@@ -479,6 +493,7 @@ class StepReview(RedrawingReview):
         return replace(first, prompt=prompt, seed=seed)
 
     def _choose(self, tries: Sequence[Try]) -> Try:
+        """Return the last that was drawn."""
         return next(tried for tried in reversed(tries) if tried.image)
 
     def _end_by_drawing(self, drawings: Sequence[Outcome[Any]]) -> Skip | Failure | None:

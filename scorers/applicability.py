@@ -5,7 +5,7 @@ Known from the queries and from what the systems' answers may hold: `Scorer.refu
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -90,33 +90,54 @@ def applicability(
 
     These are iterated over again where it can score none.
     """
-    asked = [*scorers]
-    refusals = [defaultdict[str, int](int) for _ in asked]
+    counters = [_RefusalCounter(scorer) for scorer in scorers]
     answers = 0
-    for query, form, number in planned:
-        answers += number
-        for scorer, own in zip(asked, refusals, strict=True):
-            if (refused := scorer.refusal(query, form)) is not None:
-                own[refused.reason] += number
+    for one in planned:
+        answers += one.number
+        for counter in counters:
+            counter.add(one)
     found = []
-    for scorer, own in zip(asked, refusals, strict=True):
+    for counter in counters:
         instead: Sequence[str] = ()
-        if answers and sum(own.values()) == answers:
-            instead = _instead(scorer, planned, answers)
+        if answers and counter.total == answers:
+            instead = _instead(counter.scorer, planned, answers)
         found.append(
             Applicability(
-                scorer=scorer.name, answers=answers, refusals=dict(own), instead=instead
+                scorer=counter.scorer.name,
+                answers=answers,
+                refusals=dict(counter.refusals),
+                instead=instead,
             )
         )
     return found
 
 
-def _refusals(scorer: Scorer, planned: Iterable[PlannedAnswers]) -> dict[str, int]:
-    refusals: dict[str, int] = defaultdict(int)
-    for query, form, number in planned:
-        if (refused := scorer.refusal(query, form)) is not None:
-            refusals[refused.reason] += number
-    return dict(refusals)
+class _RefusalCounter:
+    """Counts the planned answers that a scorer cannot score."""
+
+    def __init__(self, scorer: Scorer) -> None:
+        self.scorer = scorer
+        self.refusals: Counter[str] = Counter()
+        """By reason."""
+
+    def add(self, planned: PlannedAnswers) -> None:
+        """Count answers to one query."""
+        refusal = self.scorer.refusal(planned.query, planned.form)
+        if refusal is not None:
+            self.refusals[refusal.reason] += planned.number
+
+    @property
+    def total(self) -> int:
+        """All answers that have no score, for whatever reason."""
+        return self.refusals.total()
+
+
+def _count_refusals(scorer: Scorer, planned: Iterable[PlannedAnswers]) -> int:
+    """Return how many of the planned answers a scorer cannot score."""
+    counter = _RefusalCounter(scorer)
+    for one in planned:
+        counter.add(one)
+    return counter.total
 
 
 def _instead(scorer: Scorer, planned: Iterable[PlannedAnswers], answers: int) -> list[str]:
@@ -127,18 +148,20 @@ def _instead(scorer: Scorer, planned: Iterable[PlannedAnswers], answers: int) ->
     rubric = isinstance(scorer, RubricJudge)
     named = [f"{scorer.name} with --rubric FILE for these queries"] if rubric else []
     for other in _others(scorer):
-        if sum(_refusals(other, planned).values()) < answers:
+        if _count_refusals(other, planned) < answers:
             return [*named, other.name]
     if isinstance(scorer, ChatJudge):
         return [*named, _ANY_ANSWER]
-    # Weights do not matter here: nothing is loaded.
-    refused = {
-        name: sum(_refusals(resolve_scorer(name, "tiny", {}), planned).values())
-        for name in by_name(Named.SCORER)
-    }
-    least = min(refused.values())
-    best = [name for name, number in refused.items() if number == least < answers]
-    return best[:_MOST_NAMED] or [_ANY_ANSWER]
+    refusals: dict[str, int] = {}
+    for name in by_name(Named.SCORER):
+        # Weights do not matter here: nothing is loaded.
+        candidate = resolve_scorer(name, "tiny", {})
+        refusals[name] = _count_refusals(candidate, planned)
+    fewest = min(refusals.values())
+    if fewest >= answers:
+        return [_ANY_ANSWER]
+    best = [name for name, number in refusals.items() if number == fewest]
+    return best[:_MOST_NAMED]
 
 
 def _others(scorer: Scorer) -> Iterator[Scorer]:

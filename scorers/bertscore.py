@@ -43,6 +43,8 @@ SEED = 9
 
 
 class _Read(NamedTuple):
+    """A text as the encoder reads it."""
+
     states: Tensor
     """(tokens, width), of length 1."""
     counted: Tensor
@@ -76,20 +78,26 @@ class BertScore:
             if isinstance(pair, tuple):
                 texts |= dict.fromkeys(pair)
         read = dict(zip(texts, self._read(list(texts)), strict=True)) if texts else {}
-        return [
-            _score(read[p[0]], read[p[1]]) if isinstance(p, tuple) else p for p in pairs
-        ]
+        outcomes: list[Outcome[Score]] = []
+        for pair in pairs:
+            if isinstance(pair, tuple):
+                own, true = pair
+                outcomes.append(_score(read[own], read[true]))
+            else:
+                outcomes.append(pair)
+        return outcomes
 
     def _read(self, texts: Sequence[str]) -> list[_Read]:
-        found = self._tokenizer.encode_batch([self._space + text for text in texts])
-        rows = [torch.tensor(text.ids) for text in found]
+        """Return each text as the encoder reads it, all in one pass."""
+        encoded = self._tokenizer.encode_batch([self._space + text for text in texts])
+        rows = [torch.tensor(text.ids) for text in encoded]
         ids = pad_sequence(rows, True, self._model.config.pad_token_id).to(self._device)
         mask = pad_sequence([torch.ones_like(row) for row in rows], True).to(self._device)
         with torch.inference_mode():
             states = self._model(input_ids=ids, attention_mask=mask).last_hidden_state
             states = normalize(states.float(), dim=-1).cpu()
         read = []
-        for own, row, text in zip(states, rows, found, strict=True):
+        for own, row, text in zip(states, rows, encoded, strict=True):
             # The first and the last token are the encoder's, and not of the text.
             counted = (row != row[0]) & (row != row[-1])
             read.append(_Read(own[: len(row)], counted, bool(text.overflowing)))
@@ -97,6 +105,7 @@ class BertScore:
 
 
 def _score(own: _Read, true: _Read) -> Outcome[Score]:
+    """Return precision, recall and F1 of a document's text against the ground truth's."""
     if not own.counted.any():
         return Unscored("the encoder has no token for the document's text")
     if not true.counted.any():

@@ -67,9 +67,13 @@ def box_of(numbers: list[float], pixels_of: Size | None = None) -> Box | None:
         scaled = _in_thousandths(scaled, pixels_of)
     elif max(scaled[2:]) <= 1:
         scaled = [number * WHOLE for number in scaled]
-    left, top = (max(0.0, number) for number in scaled[:2])
-    right, bottom = (min(number, float(WHOLE)) for number in scaled[2:])
-    box = Box(left, top, right, bottom)
+    left, top, right, bottom = scaled
+    box = Box(
+        left=max(0.0, left),
+        top=max(0.0, top),
+        right=min(right, float(WHOLE)),
+        bottom=min(bottom, float(WHOLE)),
+    )
     return box if box.right > box.left and box.bottom > box.top else None
 
 
@@ -84,17 +88,16 @@ def listed_numbers(text: str) -> list[float]:
 
     Empty where there is no such list. Corners in the wrong order are exchanged.
     """
-    lists = [numbers_in(found[1]) for found in _LISTED.finditer(text)]
-    fours = [numbers for numbers in lists if len(numbers) == 4]
-    every = numbers_in(text)
-    if not fours and len(every) == 4:
-        fours = [every]
-    if not fours:
-        return []
-    first, second, third, fourth = fours[-1]
-    across = sorted((first, third))
-    down = sorted((second, fourth))
-    return [across[0], down[0], across[1], down[1]]
+    candidates = [numbers_in(text)]
+    for bracketed in _LISTED.finditer(text):
+        candidates.append(numbers_in(bracketed[1]))
+    # What stands in brackets goes before all the numbers of the text.
+    for numbers in reversed(candidates):
+        if len(numbers) == 4:
+            left, right = sorted((numbers[0], numbers[2]))
+            top, bottom = sorted((numbers[1], numbers[3]))
+            return [left, top, right, bottom]
+    return []
 
 
 def around_polygon(text: str, size: Size) -> Box | None:

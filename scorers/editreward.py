@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from torch import nn
@@ -61,10 +62,9 @@ class EditRewardModel(QwenRewardModel):
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)
-        heads = {}
-        for i in range(len(ASPECTS)):
-            heads[f"head_{i}"] = reward_head(self.width)
-        self.rm_heads = nn.ModuleDict(heads)
+        self.rm_heads = nn.ModuleDict()
+        for number in range(len(ASPECTS)):
+            self.rm_heads[f"head_{number}"] = reward_head(self.width)
 
     @property
     def heads(self) -> Mapping[str, nn.Module]:
@@ -76,6 +76,16 @@ class _Edit(NamedTuple):
     """The prompt of each aspect."""
 
     prompts: tuple[Prompt, ...]
+
+
+@dataclass(slots=True)
+class _HeadReadings:
+    """What the heads make of one edit, in the order of `ASPECTS`."""
+
+    means: list[float] = field(default_factory=list)
+    spreads: list[float] = field(default_factory=list)
+    """Logarithms of deviations."""
+    tokens: int = 0
 
 
 class EditReward:
@@ -118,23 +128,21 @@ class EditReward:
 
     def _scores(self, edits: Sequence[_Edit]) -> list[Outcome[Score]]:
         """Return the reward of each edit; every head has read all of them."""
-        means: list[list[float]] = [[] for _ in edits]
-        spreads: list[list[float]] = [[] for _ in edits]
-        tokens = [0] * len(edits)
-        for i, head in enumerate(self._model.rm_heads.values()):
-            asked = [edit.prompts[i] for edit in edits]
-            outputs, lengths = self._stage.outputs(head, asked)
-            for row, (mean, spread) in enumerate(outputs):
-                means[row].append(mean)
-                spreads[row].append(spread)
-                tokens[row] += lengths[row]
-        outcomes: list[Outcome[Score]] = []
-        for own, own_spreads, length in zip(means, spreads, tokens, strict=True):
-            spread = sum(own_spreads) / len(own_spreads)
-            if not (math.isfinite(sum(own)) and math.isfinite(spread)):
-                outcomes.append(no_numbers(SCORES, self._stage.dtype))
-                continue
-            parts = dict(zip(ASPECTS, own, strict=True))
-            score = Score(sum(own) / len(own), {**parts, "sigma": math.exp(spread)})
-            outcomes.append(Result(score, {"input_tokens": length, "images": 2}))
-        return outcomes
+        readings = [_HeadReadings() for _ in edits]
+        for number, head in enumerate(self._model.rm_heads.values()):
+            prompts = [edit.prompts[number] for edit in edits]
+            outputs, lengths = self._stage.outputs(head, prompts)
+            for own, (mean, spread), length in zip(readings, outputs, lengths, strict=True):
+                own.means.append(mean)
+                own.spreads.append(spread)
+                own.tokens += length
+        return [self._score(own) for own in readings]
+
+    def _score(self, read: _HeadReadings) -> Outcome[Score]:
+        mean = sum(read.means) / len(read.means)
+        spread = sum(read.spreads) / len(read.spreads)
+        if not (math.isfinite(mean) and math.isfinite(spread)):
+            return no_numbers(SCORES, self._stage.dtype)
+        parts = dict(zip(ASPECTS, read.means, strict=True))
+        score = Score(mean, {**parts, "sigma": math.exp(spread)})
+        return Result(score, {"input_tokens": read.tokens, "images": 2})

@@ -65,6 +65,8 @@ _SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 
 class _Blip(nn.Module):
+    """A BLIP that reads a text beside an image."""
+
     def __init__(self, vision: Mapping[str, Any], text: Any) -> None:
         super().__init__()
         self.visual_encoder = VisionTransformer(
@@ -206,7 +208,8 @@ def _random(weights: Weights) -> _Loaded:
 def word_tokenizer() -> Tokenizer:
     """Return a tokenizer like BERT's whose tokens are common English words."""
     words = [*_SPECIAL, *" ".join(read_config("words")["english"]).split()]
-    vocabulary = {word: i for i, word in enumerate(dict.fromkeys(words))}
+    # A word may be listed twice.
+    vocabulary = {word: number for number, word in enumerate(dict.fromkeys(words))}
     tokenizer = Tokenizer(WordPiece(vocabulary, unk_token="[UNK]"))
     tokenizer.normalizer = BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = BertPreTokenizer()

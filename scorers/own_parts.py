@@ -30,7 +30,9 @@ def parts_of_class(cls: Any, whose: str) -> dict[str, WeightedPart]:
     Empty where its attribute `parts` is none, or is about something else.
     """
     declared = getattr(cls, "parts", None)
-    if not isinstance(declared, Mapping) or not all(isinstance(n, str) for n in declared):
+    if not isinstance(declared, Mapping):
+        return {}
+    if not all(isinstance(name, str) for name in declared):
         return {}
     parts = {}
     for name, value in declared.items():
@@ -59,6 +61,7 @@ def with_scores(stage: Any, returned: Any) -> Any:
 
 
 def _parts_in(returned: Any) -> Mapping[Any, Any] | None:
+    """Return the parts that stand in place of a score; None where there are none."""
     value = returned.value if isinstance(returned, Result) else returned
     return value if isinstance(value, Mapping) else None
 
@@ -66,6 +69,7 @@ def _parts_in(returned: Any) -> Mapping[Any, Any] | None:
 def _score(
     stage: Any, parts: Mapping[str, WeightedPart], scale: str, returned: Any
 ) -> Outcome[Score] | Any:
+    """Return what was returned for one input, parts as their score."""
     if (said := _parts_in(returned)) is None:
         return returned
     name = type(stage).__name__
@@ -79,6 +83,7 @@ def _score(
 
 
 def _problem(parts: Mapping[str, WeightedPart], said: Mapping[Any, Any]) -> str:
+    """Return what is wrong with parts, by those that are declared; empty for nothing."""
     if not parts:
         return f"the class declares no parts; add a line such as {_EXAMPLE}"
     if said.keys() != parts.keys():

@@ -28,7 +28,7 @@ from plait.benchmarks.tasks.miniature.queries import MiniatureQuery, query
 from plait.generators.document import Image, ImageRequest
 from plait.generators.images import decode, encode
 from plait.scorers.statistics.means import SHARE, mean, of_differences, paired_differences
-from plait.scorers.truth.comparison import scene_compared
+from plait.scorers.truth.comparison import compare_scene
 from plait.scorers.truth.drawing import SIDE, centre, draw
 from plait.scorers.truth.language import sentence, state_change
 from plait.scorers.truth.reading import ItemReading, Reading
@@ -69,7 +69,7 @@ class Edit:
         """Return one value for each of MEASURES."""
         truth = Reading.of(self.after.background, map(ItemReading.of, self.after.items))
         shown = read(image)
-        f1 = scene_compared(shown or Reading(), truth).f1
+        f1 = compare_scene(shown or Reading(), truth).f1
         return float(shown == truth), f1, np.nan if image is None else self._move(image)
 
     def _move(self, image: Image) -> float:

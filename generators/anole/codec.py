@@ -36,7 +36,8 @@ def encoder_input(image: Image, resolution: int) -> torch.Tensor:
     """
     whole = on_white(image)
     scale = resolution / min(whole.size)
-    width, height = (round(scale * side) for side in whole.size)
+    width = round(scale * whole.width)
+    height = round(scale * whole.height)
     if width * height > MAX_PIXELS:
         raise ImageError(
             f"the image is too long for its width: {whole.width} x {whole.height} "
@@ -77,7 +78,8 @@ def vq_model(config: Mapping[str, Any]) -> Any:
             "vq_config: attention between the levels (attn_resolutions) and "
             "double_latent are not supported; published checkpoints have neither"
         )
-    widths = [config["base_channels"] * m for m in config["channel_multiplier"]]
+    base = config["base_channels"]
+    widths = [base * factor for factor in config["channel_multiplier"]]
     return VQModel(
         in_channels=config.get("in_channels", 3),
         out_channels=3,
@@ -111,6 +113,7 @@ class Codec(CodeDecoder):
         """Return codes (side, side) of one image (3, resolution, resolution) in [-1, 1]."""
         with full_precision():
             latents = self._model.encode(pixels[None].to(self._device)).latents
+            # (1, channels, side, side) give one code for each place, row by row.
             _, _, (_, _, codes) = self._model.quantize(latents)
         grid: npt.NDArray[np.int32] = codes.to("cpu", torch.int32).numpy()
         return grid.reshape(self.side, self.side)

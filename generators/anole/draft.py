@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from plait.generators.anole.codec import encoder_input
-from plait.generators.anole.models import AnoleVocabulary, load_codec, load_language
+from plait.generators.anole.models import load_codec, load_language
 from plait.generators.anole.settings import AnoleDraftSettings
+from plait.generators.anole.vocabulary import AnoleVocabulary
 from plait.generators.base import Weights
 from plait.generators.decoding.drafting import (
     InterleavedDraft,
@@ -236,7 +237,7 @@ class AnoleRules(Rules):
         lengths = [prompt.length for prompt in prompts]
         self._length = self.count(lengths)
         """Positions of prompt and answer."""
-        self._text_end = self.count([n + own.max_text_tokens for n in lengths])
+        self._text_end = self.count([length + own.max_text_tokens for length in lengths])
         """The length at which the text that is being written ends."""
         self._codes = self.count()
         """Codes of the image that is being drawn."""

@@ -1,136 +1,44 @@
-"""Loads the language model with its vocabulary, and the codec, and renders with it.
-
-Published checkpoints of Anole and its fine-tunes, from a folder or the Hub, have three
-layouts: Hugging Face's, with the VQ model inside (`leloy/Anole-7b-v0.1-hf`); a VQ model
-alone (`leloy/Anole-7b-v0.1-vqvae-hf`); and Meta's (`GAIR/Anole-7b-v0.1`):
-`consolidated.pth`, `params.json`, `vqgan.ckpt`, `vqgan.yaml`. The VQ model has the names
-of taming-transformers in all of them.
-"""
+"""Loads the language model with its vocabulary, and the codec, and renders with it."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
-from pathlib import Path
 from typing import Any
 
 import torch
-import yaml  # type: ignore[import-untyped]
 from tokenizers import Tokenizer
-from torch import Tensor
 
+from plait.generators.anole.checkpoints import AnoleCheckpoint, open_checkpoint
 from plait.generators.anole.codec import Codec, vq_model
 from plait.generators.anole.settings import AnoleDraftSettings, AnoleRenderSettings
+from plait.generators.anole.vocabulary import (
+    BEGIN_IMAGE,
+    BOS,
+    END_IMAGE,
+    EOS,
+    AnoleVocabulary,
+    image_name,
+)
 from plait.generators.architectures import config_of
 from plait.generators.base import Weights
 from plait.generators.decoding.payloads import CodesRender
 from plait.generators.decoding.steering import steer, toy_byte_level
 from plait.generators.errors import CheckpointError
-from plait.generators.loading.files import (
-    Files,
-    config_of_class,
-    count,
-    divide,
-    in_pickle,
-    read_json,
-    read_stored,
-    read_tokenizer,
-    section,
-    shape_of,
-)
+from plait.generators.loading.files import config_of_class
 from plait.generators.loading.strict import (
-    Layout,
-    Place,
     device_of,
     empty_model,
     fill,
-    identical,
     randomise,
     rebuild_rotary,
-    same,
 )
-from plait.generators.loading.taming import taming_layout
+from plait.generators.loading.taming import dim_random_images, taming_layout
 from plait.generators.settings import ModelSettings
 from plait.generators.toys import BYTE_LEVEL
 
-BOS = "<s>"
-EOS = "</s>"
-BEGIN_IMAGE = "<racm3:break>"
-END_IMAGE = "<eoss>"
-IMAGE_PREFIX = "IMGIMG"
-IMAGE_SUFFIX = "Z"
-"""`IMGIMG` + the code's decimal digits as letters A..J + `Z` (chameleon vocab.py)."""
-
-_DIGITS = "ABCDEFGHIJ"
-
-
-@dataclass(frozen=True)
-class AnoleVocabulary:
-    """The token ids that the interleaved loop needs."""
-
-    bos: int
-    eos: int
-    begin_image: int
-    end_image: int
-    text: tuple[int, ...]
-    """Ids the model may write as text, ascending: no image codes, no special names."""
-    image: tuple[int, ...]
-    """Token id of VQ code 0, 1, 2, ..."""
-
-    @classmethod
-    def of(cls, ids: Mapping[str, int]) -> AnoleVocabulary:
-        """Return the vocabulary of name -> id; CheckpointError names what it lacks."""
-        specials = (BOS, EOS, BEGIN_IMAGE, END_IMAGE)
-        lacking = [name for name in specials if name not in ids]
-        if lacking:
-            raise CheckpointError(f"the vocabulary lacks {', '.join(lacking)}")
-        text = sorted(i for name, i in ids.items() if _is_text(name))
-        bos, eos, begin, end = (ids[name] for name in specials)
-        return cls(bos, eos, begin, end, tuple(text), _image_ids(ids))
-
-    @cached_property
-    def code_of(self) -> Mapping[int, int]:
-        """Image token id -> VQ code."""
-        return {token: code for code, token in enumerate(self.image)}
-
-    @cached_property
-    def guiding(self) -> frozenset[int]:
-        """Ids that the image-conditioned guidance stream keeps of a context."""
-        return frozenset((*self.image, self.bos, self.begin_image, self.end_image))
-
-    def tokens(self, codes: Iterable[int]) -> list[int]:
-        """Return VQ codes as token ids."""
-        return [self.image[code] for code in codes]
-
-    def codes(self, tokens: Sequence[int]) -> list[int]:
-        """Return image token ids as VQ codes."""
-        return [self.code_of[token] for token in tokens]
-
-
-def image_name(code: int) -> str:
-    """Return the name of the token of a VQ code: 53 is `IMGIMGFDZ`."""
-    digits = "".join(_DIGITS[int(digit)] for digit in str(code))
-    return f"{IMAGE_PREFIX}{digits}{IMAGE_SUFFIX}"
-
-
-def _is_text(name: str) -> bool:
-    # Upstream leaves out every name that starts with "<", special or not, except "<".
-    return not name.startswith(IMAGE_PREFIX) and (name == "<" or not name.startswith("<"))
-
-
-def _image_ids(ids: Mapping[str, int]) -> tuple[int, ...]:
-    count = sum(name.startswith(IMAGE_PREFIX) for name in ids)
-    names = [image_name(code) for code in range(count)]
-    lacking = [name for name in names if name not in ids]
-    if lacking or not count:
-        named = ", ".join(lacking[:5]) or image_name(0)
-        raise CheckpointError(
-            f"the vocabulary names {count} image tokens but not {named}; the codes must "
-            "be numbered from 0 without gaps"
-        )
-    return tuple(ids[name] for name in names)
+_SPECIALS = (BOS, "<pad>", EOS, "<unk>")
+_MARKS = (END_IMAGE, BEGIN_IMAGE, "<reserved08706>", "<image>")
 
 
 _SEED = 20_240_708
@@ -169,280 +77,70 @@ def load_language(weights: Weights, settings: AnoleDraftSettings) -> AnoleLangua
     checkpoint = open_checkpoint(settings.model, settings.revision)
     tokenizer = checkpoint.tokenizer()
     vocabulary = AnoleVocabulary.of(tokenizer.get_vocab(with_added_tokens=True))
+    config = checkpoint.language_config()
+    _check_vocabulary(vocabulary, checkpoint, config)
+    model = language_model(config)
+    stored, layout = checkpoint.language(model.state_dict(), config)
+    fill(
+        model,
+        stored,
+        layout,
+        source=checkpoint.source,
+        device=device,
+        dtype=dtype,
+        # Meta's rotary frequencies, which are computed anew.
+        tolerated=("rope.freqs",),
+    )
+    rebuild_rotary(model, config, device)
+    return AnoleLanguage(model, tokenizer, vocabulary)
+
+
+def _check_vocabulary(
+    vocabulary: AnoleVocabulary, checkpoint: AnoleCheckpoint, config: Any
+) -> None:
+    """Raise CheckpointError unless the tokens fit the codebook and the embeddings."""
     codes = checkpoint.vq_config["num_embeddings"]
     if len(vocabulary.image) != codes:
         raise CheckpointError(
             f"{checkpoint.source}: the vocabulary names {len(vocabulary.image)} image "
             f"tokens, the codebook has {codes} entries"
         )
-    config = checkpoint.language_config()
     highest = max(*vocabulary.text, *vocabulary.image)
     if highest >= config.vocab_size:
         raise CheckpointError(
             f"{checkpoint.source}: the tokenizer has the id {highest}, but vocab_size is "
             f"{config.vocab_size}; it must be larger than every id"
         )
-    model = language_model(config)
-    stored, layout = checkpoint.language(model.state_dict(), config)
-    put = partial(fill, device=device, dtype=dtype, tolerated=("rope.freqs",))
-    put(model, stored, layout, source=checkpoint.source)
-    rebuild_rotary(model, config, device)
-    return AnoleLanguage(model, tokenizer, vocabulary)
 
 
 def load_codec(weights: Weights, settings: ModelSettings) -> Codec:
     """Return the VQ model in float32."""
-    put: Any = {"device": device_of(settings.device), "dtype": torch.float32}
-    if weights == "pretrained":
-        checkpoint = open_checkpoint(settings.model, settings.revision)
-        config = checkpoint.vq_config
-    else:
+    device = device_of(settings.device)
+    if weights != "pretrained":
         config = config_of("anole", tiny=weights == "tiny")["vq"]
-    with torch.device("meta"):
-        vq = vq_model(config)
-    if weights == "pretrained":
-        layout = taming_layout(vq.state_dict(), len(config["channel_multiplier"]))
-        put |= {"source": f"VQ model of {checkpoint.source}", "tolerated": ("loss",)}
-        fill(vq, checkpoint.vq_tensors(), layout, **put)
-    else:
-        randomise(vq, seed=_SEED, **put)
-        with torch.no_grad():
-            # Random activations are larger than trained ones: most pixels would be clamped.
-            vq.decoder.conv_out.weight *= 0.3
-    return Codec(vq, config)
-
-
-_META = {
-    "embed_tokens": "tok_embeddings",
-    "self_attn.q_proj": "attention.wq",
-    "self_attn.k_proj": "attention.wk",
-    "self_attn.v_proj": "attention.wv",
-    "self_attn.o_proj": "attention.wo",
-    "self_attn.q_norm": "attention.q_normalization",
-    "self_attn.k_norm": "attention.k_normalization",
-    "mlp.gate_proj": "feed_forward.w1",
-    "mlp.down_proj": "feed_forward.w2",
-    "mlp.up_proj": "feed_forward.w3",
-    "input_layernorm": "attention_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "lm_head": "output",
-}
-"""From transformers' Chameleon names to Meta's (chameleon/inference/transformer.py)."""
-
-
-def meta_layout(names: Iterable[str], config: Any) -> Layout:
-    """Return the layout of `consolidated.pth` for a Chameleon LM of `config`."""
-    return {_meta_name(name): Place(name, _meta_change(name, config)) for name in names}
-
-
-def _meta_name(name: str) -> str:
-    name = name.removeprefix("model.")
-    for ours, theirs in _META.items():
-        name = re.sub(rf"(^|\.){re.escape(ours)}\.", rf"\g<1>{theirs}.", name)
-    return name
-
-
-def _meta_change(name: str, config: Any) -> Callable[[Tensor], Tensor]:
-    """Meta rotates neighbouring channels, transformers the two halves of a head."""
-    heads = config.num_key_value_heads if ".k_" in name else config.num_attention_heads
-    if re.search(r"\.[qk]_proj\.weight$", name):
-        return lambda stored: _halves(stored.view(heads, -1, stored.shape[-1]), 1).flatten(
-            0, 1
-        )
-    if re.search(r"\.[qk]_norm\.(weight|bias)$", name):
-        return lambda stored: _halves(stored, 0).expand(heads, -1)
-    return same
-
-
-def _halves(states: Tensor, axis: int) -> Tensor:
-    """Return the channels along `axis` with the even ones first, then the odd ones."""
-    before = states.shape[:axis]
-    after = states.shape[axis + 1 :]
-    pairs = states.reshape(*before, -1, 2, *after)
-    return pairs.transpose(axis, axis + 1).reshape(states.shape)
-
-
-VQ_PREFIX = "model.vqmodel."
-Stored = Iterable[tuple[str, Tensor]]
-
-
-def open_checkpoint(model: str, revision: str | None = None) -> AnoleCheckpoint:
-    """Return the checkpoint of a folder or the Hub; CheckpointError if it is not Anole."""
-    files = Files(model, revision)
-    path = files.find("config.json")
-    config = {} if path is None else read_json(path)
-    if "vq_config" in config:
-        return AnoleCheckpoint(files, config)
-    if "num_embeddings" in config or config.get("model_type") == "chameleon_vqgan":
-        return AnoleCheckpoint(files, {"vq_config": config}, vq_prefix="")
-    if files.find(_PARAMS) is not None:
-        return MetaAnole(files, {})
-    raise CheckpointError(
-        f"{files.describe()} holds no Anole: neither a config.json with a vq_config "
-        f"(the layout of leloy/Anole-7b-v0.1-hf) nor {_PARAMS} (GAIR/Anole-7b-v0.1)"
+        vq = _empty_vq_model(config)
+        randomise(vq, device=device, dtype=torch.float32, seed=_SEED)
+        dim_random_images(vq.decoder)
+        return Codec(vq, config)
+    checkpoint = open_checkpoint(settings.model, settings.revision)
+    vq = _empty_vq_model(checkpoint.vq_config)
+    levels = len(checkpoint.vq_config["channel_multiplier"])
+    fill(
+        vq,
+        checkpoint.vq_tensors(),
+        taming_layout(vq.state_dict(), levels),
+        source=f"VQ model of {checkpoint.source}",
+        device=device,
+        dtype=torch.float32,
+        # Of taming's training: no part of the model.
+        tolerated=("loss",),
     )
+    return Codec(vq, checkpoint.vq_config)
 
 
-class AnoleCheckpoint:
-    """Hugging Face's layout: safetensors shards, `config.json` and `tokenizer.json`.
-
-    A repository with the VQ model alone has its names without a prefix. Another layout
-    differs in where its configurations and tensors are.
-    """
-
-    tokenizer_file = "tokenizer.json"
-
-    def __init__(
-        self, files: Files, config: Mapping[str, Any], vq_prefix: str = VQ_PREFIX
-    ) -> None:
-        self.files = files
-        self.config = config
-        self._prefix = vq_prefix
-        self.source = f"checkpoint {files.model!r}"
-        """The checkpoint's name, for errors."""
-        self.vq_config = self._vq_config()
-        """As in `ChameleonVQVAEConfig`."""
-
-    def _vq_config(self) -> Mapping[str, Any]:
-        source = f"config.json of {self.source}"
-        stored = section(self.config, "vq_config", source)
-        # Files may leave out what equals transformers' defaults.
-        vq = config_of_class("ChameleonVQVAEConfig", stored, f"vq_config in {source}")
-        values: Mapping[str, Any] = vq.to_dict()
-        return values
-
-    def tokenizer(self) -> Tokenizer:
-        """Return the text tokenizer; CheckpointError where there is no language model."""
-        if not self._prefix:
-            raise CheckpointError(f"{self.source} holds a VQ model only; it cannot draft")
-        return read_tokenizer(self.files.need(self.tokenizer_file))
-
-    def language_config(self) -> Any:
-        """Return the language model's `ChameleonConfig`."""
-        count(self.config, "vocab_size", f"config.json of {self.source}")
-        return config_of_class(
-            "ChameleonConfig", self.config, f"config.json of {self.source}"
-        )
-
-    def language(self, names: Iterable[str], config: Any) -> tuple[Stored, Layout]:
-        """Return the language model's tensors, and where its parameters `names` are."""
-        stored = read_stored(self.files, lambda name: not name.startswith(VQ_PREFIX))
-        return stored, identical(names)
-
-    def vq_tensors(self) -> Stored:
-        """Return the VQ model's tensors under the names of taming-transformers.
-
-        No shard without any of them is read or downloaded.
-        """
-        prefix = self._prefix
-        stored = read_stored(self.files, lambda name: name.startswith(prefix))
-        return ((name.removeprefix(prefix), tensor) for name, tensor in stored)
-
-
-_MODEL = "models/7b"
-_TOKENS = "tokenizer"
-_PARAMS = f"{_MODEL}/params.json"
-_CONSOLIDATED = f"{_MODEL}/consolidated.pth"
-_VQ_SIZES = {
-    "resolution": "resolution",
-    "in_channels": "in_channels",
-    "base_channels": "ch",
-    "num_res_blocks": "num_res_blocks",
-    "latent_channels": "z_channels",
-}
-"""transformers' name of a field -> its name in `ddconfig`."""
-_CONTEXT = 4096
-"""`Options.max_seq_len` of chameleon.py; no file of the checkpoint holds it."""
-
-
-class MetaAnole(AnoleCheckpoint):
-    """A folder as the authors published it."""
-
-    tokenizer_file = f"{_TOKENS}/text_tokenizer.json"
-
-    def _vq_config(self) -> Mapping[str, Any]:
-        return _vq_config(self.files.need(f"{_TOKENS}/vqgan.yaml"))
-
-    @cached_property
-    def _state(self) -> Mapping[str, Any]:
-        # Memory-mapped: tensors are read when they are moved to the device.
-        return in_pickle(self.files.need(_CONSOLIDATED))
-
-    def language_config(self) -> Any:
-        """Return what `params.json` and the tensors' shapes say."""
-        params = self._params()
-        source = f"{_PARAMS} of {self.source}"
-        rows, width = self._shape("tok_embeddings.weight")
-        heads = count(params, "n_heads", source)
-        divide(width, heads, f"n_heads is {heads}", source)
-        theta = params.get("rope_theta", 10_000.0)
-        fields = {
-            "vocab_size": rows,
-            "hidden_size": width,
-            "intermediate_size": self._shape("layers.0.feed_forward.w1.weight")[0],
-            "num_hidden_layers": count(params, "n_layers", source),
-            "num_attention_heads": heads,
-            "num_key_value_heads": params.get("n_kv_heads") or heads,
-            "rms_norm_eps": params.get("norm_eps", 1e-5),
-            "rope_parameters": {"rope_type": "default", "rope_theta": theta},
-            "swin_norm": params.get("swin_norm", False),
-            "max_position_embeddings": _CONTEXT,
-            "vocabulary_map": self.tokenizer().get_vocab(with_added_tokens=True),
-            "vq_config": dict(self.vq_config),
-        }
-        return config_of_class("ChameleonConfig", fields, source)
-
-    def _params(self) -> dict[str, Any]:
-        path = self.files.need(_PARAMS)
-        params = read_json(path)
-        if "model" in params:
-            params |= section(params, "model", str(path))
-        extra = self.files.find(f"{_MODEL}/consolidate_params.json")
-        return params | (read_json(extra) if extra else {})
-
-    def _shape(self, name: str) -> tuple[int, ...]:
-        return shape_of(self._state, name, f"{_CONSOLIDATED} of {self.source}", rank=2)
-
-    def language(self, names: Iterable[str], config: Any) -> tuple[Stored, Layout]:
-        """Return all tensors of `consolidated.pth`, and Meta's names."""
-        return self._state.items(), meta_layout(names, config)
-
-    def vq_tensors(self) -> Stored:
-        """Return the `state_dict` of the Lightning checkpoint."""
-        return in_pickle(self.files.need(f"{_TOKENS}/vqgan.ckpt"), "state_dict").items()
-
-
-def _vq_config(path: Path) -> dict[str, Any]:
-    """Return `vqgan.yaml` in the terms of `ChameleonVQVAEConfig`."""
-    source = str(path)
-    params = section(section(_yaml(path), "model", source), "params", source)
-    sizes = section(params, "ddconfig", source)
-    counts = {ours: count(sizes, theirs, source) for ours, theirs in _VQ_SIZES.items()}
-    return counts | {
-        "channel_multiplier": _whole_numbers(sizes, "ch_mult", source),
-        "double_latent": bool(sizes.get("double_z")),
-        "attn_resolutions": _whole_numbers(sizes, "attn_resolutions", source),
-        "embed_dim": count(params, "embed_dim", source),
-        "num_embeddings": count(params, "n_embed", source),
-    }
-
-
-def _yaml(path: Path) -> dict[str, Any]:
-    try:
-        content = yaml.safe_load(path.read_text())
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise CheckpointError(f"{path} is not YAML: {reason}") from None
-    return content if isinstance(content, dict) else {}
-
-
-def _whole_numbers(values: Mapping[str, Any], name: str, source: str) -> list[int]:
-    numbers = values.get(name)
-    if not isinstance(numbers, list) or not all(isinstance(n, int) for n in numbers):
-        raise CheckpointError(
-            f"{source}: {name} is {numbers!r}; it must be a list of whole numbers"
-        )
-    return numbers
+def _empty_vq_model(config: Mapping[str, Any]) -> Any:
+    with torch.device("meta"):
+        return vq_model(config)
 
 
 def random_language(
@@ -450,8 +148,8 @@ def random_language(
 ) -> AnoleLanguage:
     """Return a seeded random language model that writes interleaved documents."""
     sizes = config_of("anole", tiny=weights == "tiny")
-    # In the published order.
     codes = map(image_name, range(sizes["vq"]["num_embeddings"]))
+    # In the published order.
     names = (*_SPECIALS, *codes, *_MARKS)
     specials = (*_SPECIALS, *_MARKS)
     tokenizer = toy_byte_level(names, specials, sizes["vocabulary"])
@@ -462,13 +160,13 @@ def random_language(
     randomise(model, device=device, dtype=dtype, seed=_SEED)
     rebuild_rotary(model, config, device)
     words = vocabulary.text if sizes["vocabulary"] else BYTE_LEVEL.ids(tokenizer)
-    marks = (vocabulary.begin_image, vocabulary.eos)
+    begins, ends = _SHARES[weights]
     steer(
         model,
-        words,
-        set(vocabulary.text) - set(words),
-        dict(zip(marks, _SHARES[weights], strict=True)),
-        [vocabulary.bos, *vocabulary.text[:30], *vocabulary.image[:30]],
+        words=words,
+        unwanted=set(vocabulary.text) - set(words),
+        shares={vocabulary.begin_image: begins, vocabulary.eos: ends},
+        context=[vocabulary.bos, *vocabulary.text[:30], *vocabulary.image[:30]],
     )
     return AnoleLanguage(model, tokenizer, vocabulary)
 
@@ -477,10 +175,6 @@ def random_config(sizes: Mapping[str, Any], ids: Mapping[str, int]) -> Any:
     """Return the `ChameleonConfig` of an architecture for a vocabulary of name -> id."""
     named = {"vocab_size": len(ids), "vocabulary_map": dict(ids), "vq_config": sizes["vq"]}
     return config_of_class("ChameleonConfig", sizes["language"] | named, "anole.json")
-
-
-_SPECIALS = (BOS, "<pad>", EOS, "<unk>")
-_MARKS = (END_IMAGE, BEGIN_IMAGE, "<reserved08706>", "<image>")
 
 
 class AnoleRender(CodesRender):

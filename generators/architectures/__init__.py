@@ -40,9 +40,9 @@ def cache_gib(name: str) -> float:
 
 
 def _scale(config: Config, changes: Config) -> dict[str, Any]:
-    nested = {
-        key: _scale(value, changes.get(key, {}))
-        for key, value in config.items()
-        if isinstance(value, Mapping)
-    }
-    return {**config, **changes, **nested}
+    """Return a configuration with the changes to its values, and to those in them."""
+    scaled = {**config, **changes}
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            scaled[key] = _scale(value, changes.get(key, {}))
+    return scaled

@@ -102,7 +102,7 @@ def tokenizer(
     the special tokens follow the words at once. `roles` are `eos_token=...` and the like,
     `named` the special tokens that the model's processor knows by names of its own.
     """
-    vocabulary = {token: i for i, token in enumerate(_tokens(first_special))}
+    vocabulary = {token: number for number, token in enumerate(_tokens(first_special))}
     # With merges ignored, a whole word found in the vocabulary is one token.
     core = Tokenizer(models.BPE(vocab=vocabulary, merges=[], ignore_merges=True))
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -117,7 +117,9 @@ def tokenizer(
 
 
 def _tokens(count: int | None) -> Iterator[str]:
-    whole = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *(SPACE + w for w in WORDS)]
+    """Yield bytes and words, and of pairs of words as many as make `count` tokens."""
+    words = [SPACE + word for word in WORDS]
+    whole = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *words]
     if count is None:
         return iter(whole)
     return islice(chain(whole, _word_pairs()), count)
@@ -142,7 +144,9 @@ def configuration_of(files: Mapping[str, Any], words: PreTrainedTokenizerFast) -
         "bos_token_id": None,
         "eos_token_id": words.eos_token_id,
     }
-    ids = {k: words.convert_tokens_to_ids(t) for k, t in files["token_ids"].items()}
+    ids: dict[str, int] = {}
+    for field, token in files["token_ids"].items():
+        ids[field] = words.convert_tokens_to_ids(token)
     fields = {**files["config"], "text_config": {**text, **own}, **ids}
     return model_class_of(files).config_class(**fields)
 
@@ -174,6 +178,7 @@ def model_of(
 def _write_words_only(model: Any, tokens: PreTrainedTokenizerFast) -> None:
     """Give all tokens but words and the end the score 0, so that some word beats them."""
     keep = torch.zeros(model.lm_head.weight.shape[0], dtype=torch.bool)
-    ids = [i for token, i in tokens.get_vocab().items() if token.startswith(SPACE)]
+    vocabulary = tokens.get_vocab()
+    ids = [vocabulary[token] for token in vocabulary if token.startswith(SPACE)]
     keep[[*ids, tokens.eos_token_id]] = True
     model.lm_head.weight[~keep] = 0.0

@@ -7,7 +7,7 @@ change nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,8 +77,11 @@ class _Canvas:
     @property
     def contexts(self) -> FlowContexts:
         """What it is drawn from, and what guidance leads away from."""
-        parts = (self.whole, self.without_text, self.without_images)
-        return FlowContexts(*map(tuple, parts))
+        return FlowContexts(
+            whole=tuple(self.whole),
+            without_text=tuple(self.without_text),
+            without_images=tuple(self.without_images),
+        )
 
 
 class BagelCondition:
@@ -133,33 +136,45 @@ class BagelCondition:
         except ImageError as error:
             return Failure(str(error))
         images = [term for term in terms if isinstance(term, Pillow.Image)]
+        # What edits an image has its size (`interleave_inference`).
         width, height = images[-1].size if images else (self.width, self.height)
         of_images = [self._positions(*image.size) for image in images]
-        texts = sum(len(term) for term in terms if isinstance(term, list))
-        length = texts + sum(of_images)
-        stride = self.bagel.size.drawn.stride
-        room = height * width // stride**2 + 2
-        if self.settings.think:
-            room += self.settings.max_think_tokens + 2
+        of_texts = sum(len(term) for term in terms if isinstance(term, list))
+        length = of_texts + sum(of_images)
         longest = self.bagel.size.drawn.longest
         each = typical(of_images, self._positions(longest, longest))
+        room = self._room(height, width)
         if skip := too_long(length, len(images), each, self.context, room):
             return skip
-        shown = display((*system, *content))
-        place = (shown, length, height, width, request.seed)
-        return DrawingPrompt(terms, len(system), *place)
+        return DrawingPrompt(
+            terms,
+            system=len(system),
+            shown=display((*system, *content)),
+            length=length,
+            height=height,
+            width=width,
+            seed=request.seed,
+        )
 
     def _term(self, segment: Text | Image) -> list[int] | Pillow.Image:
         if isinstance(segment, Text):
             return self.bagel.encode(segment.text)
         return self.bagel.size.drawn.resize(decode(segment))
 
+    def _room(self, height: int, width: int) -> int:
+        """Return the positions behind a request: the image's, with marks, and a thought."""
+        room = height * width // self.bagel.size.drawn.stride**2 + 2
+        if self.settings.think:
+            room += self.settings.max_think_tokens + 2
+        return room
+
     def _positions(self, width: int, height: int) -> int:
         """Return the positions of an image: its latents, and what is seen of it."""
-        drawn = self.bagel.size.drawn.stride**2
+        latents = width * height // self.bagel.size.drawn.stride**2
         seen_width, seen_height = self.bagel.size.seen.fit(width, height)
-        seen = self.bagel.size.seen.stride**2
-        return width * height // drawn + seen_width * seen_height // seen + 4
+        patches = seen_width * seen_height // self.bagel.size.seen.stride**2
+        # Two marks around each.
+        return latents + patches + 4
 
     @torch.inference_mode()
     def _payloads(
@@ -168,13 +183,15 @@ class BagelCondition:
         canvases = [self._canvas(prompt) for prompt in prompts]
         if self.settings.think:
             self._think(canvases)
-        drawn = self._draw([c for c in canvases if c.stop != NO_NUMBERS])
-        return [
-            no_numbers(SCORES, self.table.dtype)
-            if canvas.stop == NO_NUMBERS
-            else self._payload(canvas, next(drawn))
-            for canvas in canvases
-        ]
+        drawable = [canvas for canvas in canvases if canvas.stop != NO_NUMBERS]
+        drawn = iter(self._draw(drawable))
+        payloads: list[Result[Payload] | Failure] = []
+        for canvas in canvases:
+            if canvas.stop == NO_NUMBERS:
+                payloads.append(no_numbers(SCORES, self.table.dtype))
+            else:
+                payloads.append(self._payload(canvas, next(drawn)))
+        return payloads
 
     def _canvas(self, prompt: DrawingPrompt) -> _Canvas:
         """Return the contexts of a request; its images' latents are the first draws."""
@@ -182,14 +199,14 @@ class BagelCondition:
         whole: list[Piece] = []
         without_text: list[Piece] = []
         without_images: list[Piece] = []
-        for number, term in enumerate(prompt.terms):
+        for place, term in enumerate(prompt.terms):
             if isinstance(term, Pillow.Image):
                 whole += [self._latents(term, generator), see(term, self.bagel)]
                 without_text = [*whole]
                 continue
             text = TextPiece(term)
             # Guidance leads away from what precedes the last text, if that comes last.
-            if number >= prompt.system:
+            if place >= prompt.system:
                 without_text = [*whole]
             whole.append(text)
             without_images.append(text)
@@ -204,13 +221,19 @@ class BagelCondition:
 
     def _think(self, canvases: Sequence[_Canvas]) -> None:
         """Have a thought written to each request; it is read as a text of its own."""
-        prompts = [
-            # Another seed than that of the noise.
-            BagelPrompt(
-                (), "", length_of(c.whole) + 1, 0, (c.prompt.seed + 1) % 2**63, (*c.whole,)
+        prompts: list[BagelPrompt] = []
+        for canvas in canvases:
+            prompt = BagelPrompt(
+                pieces=(),
+                shown="",
+                # With the mark that the thought begins with.
+                length=length_of(canvas.whole) + 1,
+                images=0,
+                # Another seed than that of the noise.
+                seed=(canvas.prompt.seed + 1) % 2**63,
+                read=tuple(canvas.whole),
             )
-            for c in canvases
-        ]
+            prompts.append(prompt)
         for canvas, track in zip(canvases, self.writer.tracks(prompts), strict=True):
             canvas.stop = track.stop
             canvas.thought = self.writer.text_of(track)
@@ -218,28 +241,33 @@ class BagelCondition:
             # The thought is encoded again from its text, as upstream does.
             canvas.whole.append(TextPiece(self.bagel.encode(canvas.thought)))
 
-    def _draw(self, canvases: Sequence[_Canvas]) -> Iterator[Tensor]:
+    def _draw(self, canvases: Sequence[_Canvas]) -> list[Tensor]:
         """Return the latents (patches, values) of each image."""
         if not canvases:
-            return iter(())
-        stride = self.bagel.size.drawn.stride
-        values = self.bagel.size.network.values
-        grids = [(c.prompt.height // stride, c.prompt.width // stride) for c in canvases]
-        noise = [
-            torch.randn(rows * columns, values, generator=canvas.generator)
-            for canvas, (rows, columns) in zip(canvases, grids, strict=True)
-        ]
+            return []
+        grids: list[tuple[int, int]] = []
+        noise: list[Tensor] = []
+        for canvas in canvases:
+            rows, columns = self._grid(canvas.prompt)
+            shape = (rows * columns, self.bagel.size.network.values)
+            grids.append((rows, columns))
+            noise.append(torch.randn(shape, generator=canvas.generator))
         contexts = [canvas.contexts for canvas in canvases]
         flow = Flow(self.bagel, self.settings, contexts, noise, grids)
         for step in steps_of(self.settings):
             flow.advance(step)
-        return iter(flow.latents)
+        return flow.latents
+
+    def _grid(self, prompt: DrawingPrompt) -> tuple[int, int]:
+        """Return the rows and columns of patches of the image that is drawn."""
+        stride = self.bagel.size.drawn.stride
+        return prompt.height // stride, prompt.width // stride
 
     def _payload(self, canvas: _Canvas, latents: Tensor) -> Result[Payload] | Failure:
         prompt = canvas.prompt
         usage: dict[str, float] = {
             "input_tokens": prompt.length,
-            "input_images": sum(isinstance(t, Pillow.Image) for t in prompt.terms),
+            "input_images": sum(isinstance(term, Pillow.Image) for term in prompt.terms),
             "output_tokens": canvas.thought_tokens,
             "steps": self.settings.num_timesteps - 1,
             "images": 0,
@@ -252,7 +280,5 @@ class BagelCondition:
             notes["thought"] = canvas.thought
         if not latents.isfinite().all():
             return no_numbers("the image's latents", self.table.dtype, usage, notes)
-        stride = self.bagel.size.drawn.stride
-        sides = (prompt.height // stride, prompt.width // stride)
-        grid = torch.tensor(sides, dtype=torch.int32)
+        grid = torch.tensor(self._grid(prompt), dtype=torch.int32)
         return Result(pack(latents=latents, grid=grid), usage, notes)

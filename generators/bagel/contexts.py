@@ -7,9 +7,11 @@ position attends to all whose ids are not greater than its own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 import torch
 from PIL import Image as Pillow
@@ -65,7 +67,7 @@ def length_of(pieces: Sequence[Piece]) -> int:
 
 def typical(images: Sequence[int], largest: int) -> int:
     """Return the positions of an image for a message: the mean of these, rounded up."""
-    return -(-sum(images) // len(images)) if images else largest
+    return math.ceil(sum(images) / len(images)) if images else largest
 
 
 def position_ids(pieces: Sequence[Piece]) -> Tensor:
@@ -84,7 +86,7 @@ def position_ids(pieces: Sequence[Piece]) -> Tensor:
 
 def next_id(pieces: Sequence[Piece]) -> int:
     """Return the id of what follows the pieces."""
-    return sum(len(p) if isinstance(p, TextPiece) else 1 for p in pieces)
+    return sum(len(own) if isinstance(own, TextPiece) else 1 for own in pieces)
 
 
 def are_latents(pieces: Sequence[Piece]) -> Tensor:
@@ -105,31 +107,41 @@ def embed(sequences: Sequence[Sequence[Piece]], bagel: Bagel) -> list[Tensor]:
     table: Tensor = network.language_model.model.embed_tokens.weight
     device = table.device
     begin, end = table[[bagel.id(BEGIN_IMAGE), bagel.id(END_IMAGE)]][:, None]
-    # A piece that several sequences share is computed once.
-    images = {
-        id(piece): piece
-        for piece in chain.from_iterable(sequences)
-        if isinstance(piece, ImagePiece)
-    }
-    seen = {key: piece for key, piece in images.items() if not piece.latents}
-    found: dict[int, Tensor] = {}
-    if seen:
-        patches = [piece.patches.to(device) for piece in seen.values()]
-        places = [piece.places.to(device) for piece in seen.values()]
-        found |= zip(seen, network.see(patches, places), strict=True)
-    for key, piece in images.items():
-        if piece.latents:
-            given = (piece.patches.to(device), piece.places.to(device))
-            # Time 0: the image itself, without noise.
-            found[key] = network.place_latents(*given, 0.0)
+    patches_of = _embed_patches(sequences, network, device)
 
     def embed_piece(piece: Piece) -> Tensor:
         if isinstance(piece, TextPiece):
             return table[torch.tensor(piece.ids, device=device)]
-        return torch.cat([begin, found[id(piece)].to(table), end])
+        return torch.cat([begin, patches_of[id(piece)].to(table), end])
 
     nothing = table[:0]
     return [torch.cat([nothing, *map(embed_piece, pieces)]) for pieces in sequences]
+
+
+def _embed_patches(
+    sequences: Sequence[Sequence[Piece]], network: Any, device: torch.device
+) -> dict[int, Tensor]:
+    """Return embeddings (patches, width) of the images, by the `id` of their pieces.
+
+    A piece that several sequences share is computed once.
+    """
+    seen: dict[int, ImagePiece] = {}
+    latents: dict[int, ImagePiece] = {}
+    for piece in chain.from_iterable(sequences):
+        if isinstance(piece, ImagePiece):
+            kind = latents if piece.latents else seen
+            kind[id(piece)] = piece
+    embedded: dict[int, Tensor] = {}
+    if seen:
+        patches = [piece.patches.to(device) for piece in seen.values()]
+        places = [piece.places.to(device) for piece in seen.values()]
+        embedded |= zip(seen, network.see(patches, places), strict=True)
+    for key, piece in latents.items():
+        # Time 0: the image itself, without noise.
+        embedded[key] = network.place_latents(
+            piece.patches.to(device), piece.places.to(device), time=0.0
+        )
+    return embedded
 
 
 def prefill(
@@ -148,17 +160,19 @@ def prefill(
     """
     device = rows.device
     padded = pad_sequence([*embeddings], batch_first=True)
-    of_rows = pad_sequence([i.to(device) for i in ids], batch_first=True)
-    ends = torch.tensor([len(i) for i in ids], device=device)
+    padded_ids = pad_sequence([own.to(device) for own in ids], batch_first=True)
+    ends = torch.tensor([len(own) for own in ids], device=device)
+    # (rows, positions): which are no padding.
     real = torch.arange(padded.shape[1], device=device) < ends[:, None]
-    mask = of_rows[:, None] <= of_rows[..., None]
+    # (rows, queries, keys): a position attends to all whose ids are not greater.
+    mask = padded_ids[:, None] <= padded_ids[..., None]
     # Padding attends to itself alone: a row of a mask without any column has no softmax.
     diagonal = torch.eye(padded.shape[1], dtype=torch.bool, device=device)
     mask = (mask & real[:, None]) | diagonal
-    drawn = pad_sequence([one.to(device) for one in latents], batch_first=True)
+    drawn = pad_sequence([own.to(device) for own in latents], batch_first=True)
     routing = Routing.of(drawn, real) if drawn.any() else None
     cache.begin_prefill(rows)
-    decoder(padded, of_rows, mask[:, None], cache, routing)
+    decoder(padded, padded_ids, mask[:, None], cache, routing)
 
 
 class ContextStreams(Streams):
@@ -182,6 +196,9 @@ class ContextStreams(Streams):
         # Nothing is shared among prompts: the parts might end within an image.
         self._reserve(len(self._rows), max(map(len, prompts)) + 1)
         rows = self._rows_from(first, range(len(prompts)))
-        latents = [m[: len(p)] for m, p in zip(self._latents_of, prompts, strict=True)]
-        own = [i[:, 0] for i in ids]
-        prefill(self._decoder, self._cache, rows, prompts, own, latents)
+        latents: list[Tensor] = []
+        for mask, prompt in zip(self._latents_of, prompts, strict=True):
+            latents.append(mask[: len(prompt)])
+        # Of one axis.
+        plain_ids = [own[:, 0] for own in ids]
+        prefill(self._decoder, self._cache, rows, prompts, plain_ids, latents)

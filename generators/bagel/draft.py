@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from plait.generators.bagel.contexts import Piece, TextPiece, length_of, see, typical
+from plait.generators.bagel.contexts import (
+    ImagePiece,
+    Piece,
+    TextPiece,
+    length_of,
+    see,
+    typical,
+)
 from plait.generators.bagel.models import START, load
 from plait.generators.bagel.settings import BagelDraftSettings, terms_of
 from plait.generators.bagel.writing import (
@@ -45,7 +52,7 @@ class BagelDraft(BagelWriting, Drafting[LimitedTrack]):
             return Failure(str(error))
         # One more for the mark that the answer begins with.
         length = length_of(pieces) + 1
-        of_images = [len(p) for p in pieces if not isinstance(p, TextPiece)]
+        of_images = [len(piece) for piece in pieces if isinstance(piece, ImagePiece)]
         images = len(of_images)
         each = typical(of_images, self.bagel.size.seen.across**2 + 2)
         if skip := too_long(length, images, each, self.context):

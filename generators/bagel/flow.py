@@ -78,21 +78,24 @@ def guide(
     """
     guided = without_text + settings.cfg_text_scale * (plain - without_text)
     if settings.cfg_renorm_type == "text_channel":
-        guided = _scaled(guided, plain, -1, settings.cfg_renorm_min)
+        guided = _shorten(guided, plain, -1, settings.cfg_renorm_min)
     if without_images is not None:
         guided = without_images + settings.cfg_img_scale * (guided - without_images)
     if settings.cfg_renorm_type == "text_channel":
         return guided
     dim = -1 if settings.cfg_renorm_type == "channel" else None
-    return _scaled(guided, plain, dim, settings.cfg_renorm_min)
+    return _shorten(guided, plain, dim, settings.cfg_renorm_min)
 
 
-def _scaled(guided: Tensor, plain: Tensor, dim: int | None, least: float) -> Tensor:
-    """Return `guided` scaled down to the length of `plain`, by `least` at the least."""
-    length = torch.linalg.vector_norm(plain, dim=dim, keepdim=dim is not None)
-    now = torch.linalg.vector_norm(guided, dim=dim, keepdim=dim is not None)
-    scaled: Tensor = guided * (length / (now + _TINY)).clamp(least, 1.0)
-    return scaled
+def _shorten(guided: Tensor, plain: Tensor, dim: int | None, least: float) -> Tensor:
+    """Return `guided` scaled down to the length of `plain`, by `least` at the least.
+
+    Lengths are taken along `dim`, or of the whole tensor.
+    """
+    wanted = torch.linalg.vector_norm(plain, dim=dim, keepdim=dim is not None)
+    length = torch.linalg.vector_norm(guided, dim=dim, keepdim=dim is not None)
+    shortened: Tensor = guided * (wanted / (length + _TINY)).clamp(least, 1.0)
+    return shortened
 
 
 class Flow:
@@ -123,28 +126,37 @@ class Flow:
 
     def _plan_rows(self, contexts: Sequence[FlowContexts]) -> None:
         """Give each image a row of the cache for each of its contexts, the whole first."""
-        settings = self._settings
-        self._rows = [context.whole for context in contexts]
-        self._owners = [*range(len(contexts))]
+        self._rows: list[tuple[Piece, ...]] = []
+        """The context in each row."""
+        self._owners: list[int] = []
+        """The image that each row is for."""
         self._text_rows: dict[int, int] = {}
+        """By image the row without its last text, where texts guide."""
         self._image_rows: dict[int, int] = {}
-        if settings.cfg_text_scale <= 1:
+        """By image the row without its images, where images guide too."""
+        for image, context in enumerate(contexts):
+            self._add_row(image, context.whole)
+        if self._settings.cfg_text_scale <= 1:
             return
         for image, context in enumerate(contexts):
-            self._text_rows[image] = len(self._rows)
-            self._rows.append(context.without_text)
-            self._owners.append(image)
-        if settings.cfg_img_scale <= 1:
+            self._text_rows[image] = self._add_row(image, context.without_text)
+        if self._settings.cfg_img_scale <= 1:
             return
         for image, context in enumerate(contexts):
             # Where there are no images, and no thought, that is the whole context.
-            self._image_rows[image] = image
-            if context.without_images != context.whole:
-                self._image_rows[image] = len(self._rows)
-                self._rows.append(context.without_images)
-                self._owners.append(image)
+            if context.without_images == context.whole:
+                self._image_rows[image] = image
+            else:
+                self._image_rows[image] = self._add_row(image, context.without_images)
+
+    def _add_row(self, image: int, context: tuple[Piece, ...]) -> int:
+        """Add a row for one context of an image, and return its number."""
+        self._rows.append(context)
+        self._owners.append(image)
+        return len(self._rows) - 1
 
     def _prefill(self) -> None:
+        """Read all contexts into the cache, with room behind each for its image."""
         self._lengths = torch.tensor([*map(length_of, self._rows)], device=self._device)
         self._next = torch.tensor([*map(next_id, self._rows)], device=self._device)
         # An image has a mark at each end.
@@ -185,43 +197,45 @@ class Flow:
 
     def _velocities(self, time: float, rows: int) -> list[Tensor]:
         """Return the velocities (patches, values) in the first `rows`."""
-        ids = [self._bagel.id(mark) for mark in (BEGIN_IMAGE, END_IMAGE)]
-        begin, end = self._table[ids][:, None]
-        images = [
-            torch.cat([begin, self._place(i, time), end]) for i in range(len(self.latents))
-        ]
+        images = [self._embed(image, time) for image in range(len(self.latents))]
         padded = pad_sequence(images, batch_first=True)
         owners = torch.tensor(self._owners[:rows], device=self._device)
+        # Positions of each row's image and of its context: (rows,).
         counts = torch.tensor([*map(len, images)], device=self._device)[owners]
         lengths = self._lengths[:rows]
+        # (rows, positions): which are no padding, and which are no mark either.
         positions = torch.arange(padded.shape[1], device=self._device)
         real = positions < counts[:, None]
         latents = (positions > 0) & (positions < counts[:, None] - 1)
-        stored_at = lengths[:, None] + positions
         columns = int(lengths.max()) + padded.shape[1]
         alike = bool((lengths == lengths[0]).all())
         # Where every row has as many positions, each attends to all: no mask, fast kernels.
         mask = None
         if not (alike and bool(real.all())):
-            last = torch.arange(columns, device=self._device)
-            mask = (last < (lengths + counts)[:, None])[:, None, None]
+            column = torch.arange(columns, device=self._device)
+            mask = (column < (lengths + counts)[:, None])[:, None, None]
+        stored_at = lengths[:, None] + positions
         self._cache.begin(stored_at, columns, same=int(lengths[0]) if alike else None)
         states = self._decoder(
             padded[owners],
+            # All positions of an image share an id.
             self._next[:rows, None].expand(rows, len(positions)),
             mask,
             self._cache,
             Routing.of(latents, real),
             causal=False,
         ).last_hidden_state
-        head = self._bagel.network.llm2vae
-        return [
-            head(own[1 : count - 1]).float()
-            for own, count in zip(states, counts.tolist(), strict=True)
-        ]
+        velocities: list[Tensor] = []
+        for own, count in zip(states, counts.tolist(), strict=True):
+            # Without the marks.
+            velocities.append(self._bagel.network.llm2vae(own[1 : count - 1]).float())
+        return velocities
 
-    def _place(self, image: int, time: float) -> Tensor:
+    def _embed(self, image: int, time: float) -> Tensor:
+        """Return embeddings (patches + 2, width) of an image's latents and its marks."""
+        ids = [self._bagel.id(mark) for mark in (BEGIN_IMAGE, END_IMAGE)]
+        begin, end = self._table[ids][:, None]
         latents = self.latents[image]
         places = self._places[image]
         placed: Tensor = self._bagel.network.place_latents(latents, places, time)
-        return placed.to(self._table)
+        return torch.cat([begin, placed.to(self._table), end])

@@ -11,9 +11,9 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from math import isqrt
-from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from tokenizers import Tokenizer
@@ -39,13 +39,18 @@ from plait.generators.loading.files import (
     shapes_in,
 )
 from plait.generators.loading.strict import (
+    check_tokens,
     device_of,
     fill,
     identical,
     randomise,
     rebuild_rotary,
 )
-from plait.generators.loading.taming import keep_contiguous, taming_layout
+from plait.generators.loading.taming import (
+    dim_random_images,
+    keep_contiguous,
+    taming_layout,
+)
 from plait.generators.toys import BYTE_LEVEL
 
 START = "<|im_start|>"
@@ -55,7 +60,8 @@ END_IMAGE = "<|vision_end|>"
 SPECIALS = (START, END, BEGIN_IMAGE, END_IMAGE)
 _NETWORK = "ema.safetensors"
 _AUTOENCODER = "ae.safetensors"
-_SCALE, _SHIFT = 0.3611, 0.1159
+_SCALE = 0.3611
+_SHIFT = 0.1159
 """Of latents (`load_ae`, modeling/autoencoder.py)."""
 _SHORTEST_SEEN = 224
 _SHORTEST_DRAWN = 512
@@ -116,15 +122,8 @@ class Bagel:
     size: BagelSize
 
     def __post_init__(self) -> None:
-        known = self.tokenizer.get_vocab(with_added_tokens=True)
-        if lacking := [name for name in SPECIALS if name not in known]:
-            raise CheckpointError(f"the vocabulary lacks {', '.join(lacking)}")
         rows = self.size.network.language.vocab_size
-        if (highest := max(known.values())) >= rows:
-            raise CheckpointError(
-                f"the tokenizer has the id {highest}, but vocab_size is {rows}; it must be "
-                "larger than every id"
-            )
+        check_tokens(self.tokenizer, SPECIALS, rows)
 
     def id(self, token: str) -> int:
         """Return the id of a special token."""
@@ -140,8 +139,8 @@ class Bagel:
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of ids, up to the first mark (`gen_text`, inferencer.py)."""
         marks = {self.id(START), self.id(END)}
-        end = next((i for i, token in enumerate(ids) if token in marks), len(ids))
-        text: str = self.tokenizer.decode(list(ids[:end]), skip_special_tokens=False)
+        words = list(takewhile(lambda token: token not in marks, ids))
+        text: str = self.tokenizer.decode(words, skip_special_tokens=False)
         return text
 
 
@@ -188,66 +187,72 @@ def load(settings: BagelSettings, weights: Weights, draws: bool, writes: bool) -
     """
     device = device_of(settings.device)
     dtype = torch.float32 if weights == "tiny" else getattr(torch, settings.dtype)
-    files = Files(settings.model, settings.revision)
     if weights == "pretrained":
-        size = read_size(files)
-        tokenizer = read_tokenizer(files.need("tokenizer.json"))
-    else:
-        sizes = _sizes(settings, weights)
-        tokenizer = toy_byte_level(SPECIALS, SPECIALS, sizes["vocabulary"])
-        size = random_size(sizes, tokenizer.get_vocab_size())
+        return _load_published(settings, draws, writes, device, dtype)
+    sizes = _sizes(settings, weights)
+    tokenizer = toy_byte_level(SPECIALS, SPECIALS, sizes["vocabulary"])
+    size = random_size(sizes, tokenizer.get_vocab_size())
     network = empty(size.network, draws, writes)
-    if weights == "pretrained":
-        stored = read_stored(
-            files, lambda name: is_wanted(name, draws, writes), safe=_NETWORK, pickled=None
-        )
-        source = f"{_NETWORK} of checkpoint {settings.model!r}"
-        layout = identical(network.state_dict())
-        fill(network, stored, layout, source=source, device=device, dtype=dtype)
-    else:
-        seed = zlib.crc32(settings.model.encode())
-        randomise(network, device=device, dtype=dtype, seed=seed)
-    # What no checkpoint stores.
+    seed = zlib.crc32(settings.model.encode())
+    randomise(network, device=device, dtype=dtype, seed=seed)
     rebuild_rotary(network, size.network.language, device)
     bagel = Bagel(network, tokenizer, size)
-    if weights != "pretrained" and writes:
+    if writes:
         _write_words(bagel, _SHARES[weights], sizes["vocabulary"] is not None)
     return bagel
 
 
-def load_autoencoder(settings: BagelSettings, weights: Weights, half: str) -> Autoencoder:
-    """Return the `encoder` or the `decoder` of the autoencoder, in float32."""
-    device = device_of(settings.device)
+def _load_published(
+    settings: BagelSettings,
+    draws: bool,
+    writes: bool,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Bagel:
     files = Files(settings.model, settings.revision)
-    if weights == "pretrained":
-        path = files.need(_AUTOENCODER)
-        whole = read_size(files)
-        size = whole.autoencoder
-        patch = whole.patch
-        model = empty_autoencoder(size, half)
-        layout = taming_layout(model.state_dict(), len(size.widths))
-        fill(
-            model,
-            in_safetensors(path, lambda name: not name.startswith(_other(half))),
-            layout,
-            source=f"{_AUTOENCODER} of checkpoint {settings.model!r}",
-            device=device,
-            dtype=torch.float32,
-        )
-    else:
+    size = read_size(files)
+    tokenizer = read_tokenizer(files.need("tokenizer.json"))
+    network = empty(size.network, draws, writes)
+    stored = read_stored(
+        files, lambda name: is_wanted(name, draws, writes), safe=_NETWORK, pickled=None
+    )
+    layout = identical(network.state_dict())
+    source = f"{_NETWORK} of checkpoint {settings.model!r}"
+    fill(network, stored, layout, source=source, device=device, dtype=dtype)
+    rebuild_rotary(network, size.network.language, device)
+    return Bagel(network, tokenizer, size)
+
+
+Half = Literal["encoder", "decoder"]
+_OTHER: Mapping[Half, Half] = {"encoder": "decoder", "decoder": "encoder"}
+
+
+def load_autoencoder(settings: BagelSettings, weights: Weights, half: Half) -> Autoencoder:
+    """Return one half of the autoencoder, in float32."""
+    device = device_of(settings.device)
+    if weights != "pretrained":
         sizes = _sizes(settings, weights)
         size = AutoencoderSize(**sizes["autoencoder"])
-        patch = sizes["patch"]
         model = empty_autoencoder(size, half)
         randomise(model, device=device, dtype=torch.float32, seed=1)
         if half == "decoder":
-            # Random activations are larger than trained ones: most pixels would be clamped.
-            model.decoder.conv_out.weight *= 0.3
-    return Autoencoder(model, size.channels, patch)
-
-
-def _other(half: str) -> str:
-    return "decoder." if half == "encoder" else "encoder."
+            dim_random_images(model.decoder)
+        return Autoencoder(model, size.channels, sizes["patch"])
+    files = Files(settings.model, settings.revision)
+    path = files.need(_AUTOENCODER)
+    whole = read_size(files)
+    size = whole.autoencoder
+    model = empty_autoencoder(size, half)
+    other = f"{_OTHER[half]}."
+    fill(
+        model,
+        in_safetensors(path, lambda name: not name.startswith(other)),
+        taming_layout(model.state_dict(), len(size.widths)),
+        source=f"{_AUTOENCODER} of checkpoint {settings.model!r}",
+        device=device,
+        dtype=torch.float32,
+    )
+    return Autoencoder(model, size.channels, whole.patch)
 
 
 def empty(size: NetworkSize, draws: bool, writes: bool) -> Any:
@@ -256,7 +261,7 @@ def empty(size: NetworkSize, draws: bool, writes: bool) -> Any:
         return BagelNetwork(size, draws, writes).eval().requires_grad_(False)
 
 
-def empty_autoencoder(size: AutoencoderSize, half: str) -> Any:
+def empty_autoencoder(size: AutoencoderSize, half: Half) -> Any:
     """Return one half of the autoencoder on the meta device."""
     from diffusers import AutoencoderKL
 
@@ -271,7 +276,7 @@ def empty_autoencoder(size: AutoencoderSize, half: str) -> Any:
             use_quant_conv=False,
             use_post_quant_conv=False,
         )
-    setattr(model, _other(half).removesuffix("."), None)
+    setattr(model, _OTHER[half], None)
     return model.eval().requires_grad_(False)
 
 
@@ -322,7 +327,10 @@ def _vision_config(files: Files) -> Any:
 
 
 def _config(kind: str, content: Mapping[str, Any], source: str) -> Any:
-    # How another program is to attend.
+    """Return the configuration, without the fields (`_...`) of the program that wrote it.
+
+    One of these says how that program attends.
+    """
     fields = {name: v for name, v in content.items() if not name.startswith("_")}
     return config_of_class(kind, fields | {"attn_implementation": "sdpa"}, source)
 
@@ -332,18 +340,20 @@ def _autoencoder_size(files: Files) -> AutoencoderSize:
     path = files.need(_AUTOENCODER)
     shapes = shapes_in(path)
 
-    def first(name: str) -> int:
-        return _shape(shapes, name, str(path))[0]
-
-    # At least one of each, so that a file without them is told what it lacks.
-    levels = _run_length(shapes, "encoder.down.{}.block.0.conv2.weight")
+    level = "encoder.down.{}.block.0.conv2.weight"
+    widths: list[int] = []
+    for number in range(_run_length(shapes, level)):
+        widths.append(_shape(shapes, level.format(number), str(path))[0])
     blocks = _run_length(shapes, "encoder.down.0.block.{}.conv2.weight")
-    widths = [first(f"encoder.down.{i}.block.0.conv2.weight") for i in range(levels)]
-    _, channels = _shape(shapes, "decoder.conv_in.weight", str(path))[:2]
+    channels = _shape(shapes, "decoder.conv_in.weight", str(path))[1]
     return AutoencoderSize(widths, blocks, channels)
 
 
 def _run_length(shapes: Mapping[str, Any], name: str) -> int:
+    """Return how many names with a number in their hole there are, from 0 on.
+
+    At least one, so that a file without any is told what it lacks.
+    """
     length = 1
     while name.format(length) in shapes:
         length += 1
@@ -380,11 +390,14 @@ def random_size(sizes: Mapping[str, Any], rows: int) -> BagelSize:
 
 
 def _write_words(bagel: Bagel, share: float, padded: bool) -> None:
-    parts = bagel.network.language_model
-    language = SimpleNamespace(model=parts.model, lm_head=parts.lm_head)
+    """Make random weights write words, and end a text after each with that probability."""
     everything = set(bagel.tokenizer.get_vocab().values())
     ordinary = everything - {bagel.id(name) for name in SPECIALS}
     words = ordinary if padded else BYTE_LEVEL.ids(bagel.tokenizer)
-    context = [bagel.id(START), *words][:60]
-    ends = {bagel.id(END): share}
-    steer(language, words, everything - set(words), ends, context)
+    steer(
+        bagel.network.language_model,
+        words=words,
+        unwanted=everything - set(words),
+        shares={bagel.id(END): share},
+        context=[bagel.id(START), *words][:60],
+    )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -93,13 +94,16 @@ class Attention(_TwoSets):
         self.layer = layer
         self.size = config.hidden_size // config.num_attention_heads
         self.num_key_value_groups = config.num_attention_heads // config.num_key_value_heads
+        width = config.hidden_size
         inner = config.num_attention_heads * self.size
         outer = config.num_key_value_heads * self.size
-        for name, width in (("q_proj", inner), ("k_proj", outer), ("v_proj", outer)):
-            self.add(name, lambda w=width: nn.Linear(config.hidden_size, w), draws)  # type: ignore[misc]
-        self.add("o_proj", lambda: nn.Linear(inner, config.hidden_size, bias=False), draws)
-        for name in ("q_norm", "k_norm"):
-            self.add(name, lambda: Qwen2RMSNorm(self.size, config.rms_norm_eps), draws)
+        norm = partial(Qwen2RMSNorm, self.size, config.rms_norm_eps)
+        self.add("q_proj", partial(nn.Linear, width, inner), draws)
+        self.add("k_proj", partial(nn.Linear, width, outer), draws)
+        self.add("v_proj", partial(nn.Linear, width, outer), draws)
+        self.add("o_proj", partial(nn.Linear, inner, width, bias=False), draws)
+        self.add("q_norm", norm, draws)
+        self.add("k_norm", norm, draws)
 
     def forward(
         self,
@@ -111,14 +115,14 @@ class Attention(_TwoSets):
         causal: bool,
     ) -> Tensor:
         """Return what the positions (rows, positions, width) attend to."""
-        heads = (*states.shape[:2], -1, self.size)
-        queries, keys, values = (
-            self.through(f"{name}_proj", states, routing).view(heads) for name in "qkv"
-        )
+        # (rows, positions, heads, channels), then (rows, heads, positions, channels).
+        by_head = (*states.shape[:2], -1, self.size)
+        queries = self.through("q_proj", states, routing).view(by_head)
+        keys = self.through("k_proj", states, routing).view(by_head)
+        values = self.through("v_proj", states, routing).view(by_head).transpose(1, 2)
         queries = self.through("q_norm", queries, routing).transpose(1, 2)
         keys = self.through("k_norm", keys, routing).transpose(1, 2)
         queries, keys = apply_rotary_pos_emb(queries, keys, *rotary)
-        values = values.transpose(1, 2)
         if cache is not None:
             keys, values = cache.update(keys, values, self.layer)
         read, _ = sdpa_attention_forward(
@@ -132,16 +136,23 @@ class Layer(_TwoSets):
 
     def __init__(self, config: Any, layer: int, draws: bool) -> None:
         super().__init__()
+        norm = partial(Qwen2RMSNorm, config.hidden_size, config.rms_norm_eps)
         self.self_attn = Attention(config, layer, draws)
-        self.add("mlp", lambda: Qwen2MLP(config), draws)
-        for name in ("input_layernorm", "post_attention_layernorm"):
-            norm = (config.hidden_size, config.rms_norm_eps)
-            self.add(name, lambda n=norm: Qwen2RMSNorm(*n), draws)  # type: ignore[misc]
+        self.add("mlp", partial(Qwen2MLP, config), draws)
+        self.add("input_layernorm", norm, draws)
+        self.add("post_attention_layernorm", norm, draws)
 
-    def forward(self, states: Tensor, routing: Routing | None, *attended: Any) -> Tensor:
+    def forward(
+        self,
+        states: Tensor,
+        rotary: tuple[Tensor, Tensor],
+        mask: Tensor | None,
+        cache: Any,
+        routing: Routing | None,
+        causal: bool,
+    ) -> Tensor:
         """Return the states (rows, positions, width) after the layer."""
         before = self.through("input_layernorm", states, routing)
-        rotary, mask, cache, causal = attended
         states = states + self.self_attn(before, rotary, mask, cache, routing, causal)
         before = self.through("post_attention_layernorm", states, routing)
         return states + self.through("mlp", before, routing)
@@ -154,10 +165,10 @@ class Decoder(_TwoSets):
         super().__init__()
         self.config = config
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        count = config.num_hidden_layers
-        self.layers = nn.ModuleList([Layer(config, i, draws) for i in range(count)])
-        width, eps = (config.hidden_size, config.rms_norm_eps)
-        self.add("norm", lambda: Qwen2RMSNorm(width, eps), draws)
+        numbers = range(config.num_hidden_layers)
+        self.layers = nn.ModuleList([Layer(config, number, draws) for number in numbers])
+        norm = partial(Qwen2RMSNorm, config.hidden_size, config.rms_norm_eps)
+        self.add("norm", norm, draws)
         self.rotary_emb = Qwen2RotaryEmbedding(config)
 
     def get_input_embeddings(self) -> nn.Embedding:
@@ -186,10 +197,12 @@ class Decoder(_TwoSets):
         if position_ids is None:
             position_ids = torch.arange(states.shape[1], device=states.device)[None]
         rotary = self.rotary_emb(states, position_ids)
-        several = causal and attention_mask is None and states.shape[1] > 1
+        # A lone position attends to all that are in the cache: there is none after it.
+        hides_later = causal and attention_mask is None and states.shape[1] > 1
         for layer in self.layers:
-            attended = (rotary, attention_mask, past_key_values, several)
-            states = layer(states, routing, *attended)
+            states = layer(
+                states, rotary, attention_mask, past_key_values, routing, hides_later
+            )
         states = self.through("norm", states, routing)
         return BaseModelOutputWithPast(last_hidden_state=states)
 
@@ -223,12 +236,13 @@ class _VisionTower(nn.Module):
     def forward(
         self, patches: Sequence[Tensor], places: Sequence[Tensor]
     ) -> Sequence[Tensor]:
-        """Return vectors of each image's patches; images may differ in size."""
+        """Return vectors (patches, width) of each image; images may differ in size."""
         lengths = [len(image) for image in patches]
-        states = self.embeddings.patch_embedding(pad_sequence([*patches], batch_first=True))
-        states += self.embeddings.position_embedding(
-            pad_sequence([*places], batch_first=True)
-        )
+        padded = pad_sequence([*patches], batch_first=True)
+        padded_places = pad_sequence([*places], batch_first=True)
+        states = self.embeddings.patch_embedding(padded)
+        states += self.embeddings.position_embedding(padded_places)
+        # (images, 1, 1, patches): no patch attends to padding.
         mask = None
         if min(lengths) < max(lengths):
             columns = torch.arange(max(lengths), device=states.device)
@@ -236,7 +250,7 @@ class _VisionTower(nn.Module):
             mask = (columns < ends[:, None])[:, None, None]
         seen = self.encoder(states, attention_mask=mask).last_hidden_state
         seen = self.post_layernorm(seen)
-        return [image[:n] for image, n in zip(seen, lengths, strict=True)]
+        return [image[:length] for image, length in zip(seen, lengths, strict=True)]
 
 
 class _Vision(nn.Module):
@@ -322,9 +336,11 @@ class BagelNetwork(nn.Module):
         """Return embeddings (patches, width) of images that the encoder sees."""
         tower = self.vit_model.vision_model
         dtype = self.connector.fc1.weight.dtype
-        seen = tower([image.to(dtype) for image in patches], places)
-        pairs = zip(seen, places, strict=True)
-        return [self.connector(image) + self.vit_pos_embed(own) for image, own in pairs]
+        vectors = tower([image.to(dtype) for image in patches], places)
+        embeddings: list[Tensor] = []
+        for image, own_places in zip(vectors, places, strict=True):
+            embeddings.append(self.connector(image) + self.vit_pos_embed(own_places))
+        return embeddings
 
     def place_latents(self, latents: Tensor, places: Tensor, time: float) -> Tensor:
         """Return embeddings (..., patches, width) of latents at a `time`."""

@@ -35,24 +35,25 @@ class Sides:
         """
         scale = min(self.longest / max(width, height), 1.0)
         scale = max(scale, self.shortest / min(width, height))
-        width, height = self._scaled(width, height, scale)
+        width, height = self._scale(width, height, scale)
         if width * height > MOST_PIXELS:
-            width, height = self._scaled(width, height, MOST_PIXELS / (width * height))
+            # As there: by the ratio of areas, not by its root.
+            width, height = self._scale(width, height, MOST_PIXELS / (width * height))
         if max(width, height) > self.longest:
             scale = self.longest / max(width, height)
-            width, height = self._scaled(width, height, scale)
+            width, height = self._scale(width, height, scale)
         return width, height
 
     def resize(self, image: Pillow.Image) -> Pillow.Image:
         """Return the image at these sides."""
         return image.resize(self.fit(*image.size), Pillow.Resampling.BICUBIC)
 
-    def _scaled(self, width: int, height: int, scale: float) -> tuple[int, int]:
-        sides = (round(width * scale), round(height * scale))
-        width, height = (
-            max(self.stride, round(side / self.stride) * self.stride) for side in sides
-        )
-        return width, height
+    def _scale(self, width: int, height: int, scale: float) -> tuple[int, int]:
+        return self._round(round(width * scale)), self._round(round(height * scale))
+
+    def _round(self, side: int) -> int:
+        """Return the nearest multiple of the stride, of one at least."""
+        return max(self.stride, round(side / self.stride) * self.stride)
 
 
 def to_tensor(image: Pillow.Image) -> Tensor:
@@ -62,16 +63,23 @@ def to_tensor(image: Pillow.Image) -> Tensor:
 
 
 def to_patches(image: Tensor, patch: int) -> Tensor:
-    """Return (channels, height, width) as patches: by row, column, then channel."""
+    """Return (channels, height, width) as patches (patches, values), by row and column.
+
+    The values of a patch are by row, column, then channel.
+    """
     channels, height, width = image.shape
     squares = image.reshape(channels, height // patch, patch, width // patch, patch)
-    return squares.permute(1, 3, 2, 4, 0).reshape(-1, patch * patch * channels)
+    # (rows of patches, patches of a row, rows, columns, channels).
+    by_patch = squares.permute(1, 3, 2, 4, 0)
+    return by_patch.reshape(-1, patch * patch * channels)
 
 
 def from_patches(patches: Tensor, rows: int, patch: int) -> Tensor:
     """Return the (channels, height, width) that `to_patches` was given."""
     grid = patches.view(rows, -1, patch, patch, patches.shape[1] // patch**2)
-    return grid.permute(4, 0, 2, 1, 3).flatten(3, 4).flatten(1, 2)
+    # (channels, rows of patches, rows, patches of a row, columns).
+    by_channel = grid.permute(4, 0, 2, 1, 3)
+    return by_channel.flatten(3, 4).flatten(1, 2)
 
 
 def places_of(rows: int, columns: int, across: int) -> Tensor:

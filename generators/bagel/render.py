@@ -50,12 +50,14 @@ class BagelRender:
 
     def _draw(self, latents: Sequence[Tensor]) -> list[Outcome[Drawing]]:
         """Return the images; those of one size are decoded together."""
+        places_of: dict[torch.Size, list[int]] = {}
+        for place, own in enumerate(latents):
+            places_of.setdefault(own.shape, []).append(place)
         drawn: dict[int, Outcome[Drawing]] = {}
-        for shape in dict.fromkeys(one.shape for one in latents):
-            places = [i for i, one in enumerate(latents) if one.shape == shape]
-            values = self.decoder.decode(torch.stack([latents[i] for i in places]))
-            drawn |= zip(places, map(_drawing, values), strict=True)
-        return [drawn[i] for i in range(len(latents))]
+        for places in places_of.values():
+            batch = torch.stack([latents[place] for place in places])
+            drawn |= zip(places, map(_drawing, self.decoder.decode(batch)), strict=True)
+        return [drawn[place] for place in range(len(latents))]
 
 
 def _drawing(values: Tensor) -> Outcome[Drawing]:

@@ -11,7 +11,6 @@ the model writes to the query, and the image that it draws to it, or rounds of b
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import chain
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -28,6 +27,7 @@ from plait.generators.document import (
     Query,
     Text,
     Turn,
+    images_in,
 )
 from plait.generators.natives import assemble
 from plait.generators.rounds import Rounds
@@ -161,7 +161,7 @@ class BagelConditionSettings(BagelLanguageSettings):
 
     @field_validator("cfg_interval")
     @classmethod
-    def _ordered(cls, interval: tuple[float, float]) -> tuple[float, float]:
+    def _check_interval(cls, interval: tuple[float, float]) -> tuple[float, float]:
         low, high = interval
         if not 0 <= low <= high <= 1:
             raise ValueError(
@@ -228,9 +228,12 @@ class BagelConditionSettings(BagelLanguageSettings):
     def timesteps(self) -> list[float]:
         """Return the times from 1 to 0, shifted (`Bagel.generate_image`)."""
         count = self.num_timesteps - 1
-        times = [1 - i / count for i in range(count + 1)]
         shift = self.timestep_shift
-        return [shift * time / (1 + (shift - 1) * time) for time in times]
+        times: list[float] = []
+        for step in range(count + 1):
+            time = 1 - step / count
+            times.append(shift * time / (1 + (shift - 1) * time))
+        return times
 
     def _is_guided(self, time: float) -> bool:
         low, high = self.cfg_interval
@@ -281,7 +284,7 @@ class BagelComposition(Rounds):
 
     def context(self, query: Query) -> Content:
         """Return the query's images."""
-        return tuple(s for s in query.question if isinstance(s, Image))
+        return images_in(query.question)
 
     def request(self, text: str, query: Query) -> ImageRequest:
         """Return the request for the image of a round."""
@@ -295,8 +298,12 @@ def terms_of(turns: Iterable[Turn]) -> Content:
 
     Neighbouring texts of a turn are one; texts of white space are left out.
     """
-    joined = chain.from_iterable(join_texts(turn.content) for turn in turns)
-    return tuple(s for s in joined if not isinstance(s, Text) or s.text.strip())
+    terms: list[Text | Image] = []
+    for turn in turns:
+        for segment in join_texts(turn.content):
+            if not isinstance(segment, Text) or segment.text.strip():
+                terms.append(segment)
+    return tuple(terms)
 
 
 def bagel_7b_mot(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> System:

@@ -75,10 +75,10 @@ class BagelWriting(LimitedWriting):
 
     def embed(self, prompts: Sequence[NativePrompt]) -> list[Tensor]:
         """Return embeddings (positions, width) of each prompt, with the mark at its end."""
-        return embed([self.opening_of(_own(p)) for p in prompts], self.bagel)
+        return embed([self.opening_of(_own(prompt)) for prompt in prompts], self.bagel)
 
     def _streams(self, prompts: Sequence[NativePrompt]) -> Streams:
-        pieces = [self.opening_of(_own(p)) for p in prompts]
+        pieces = [self.opening_of(_own(prompt)) for prompt in prompts]
         return ContextStreams(self.decoder, self.context, pieces)
 
     def logits(self, states: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,7 +19,13 @@ from plait.generators.emu2.settings import Emu2ConditionSettings
 from plait.generators.overflow import no_numbers
 
 ConditionMode = Literal["generation", "autoencoding"]
-_Read = tuple[ConditionMode, NativePrompt]
+
+
+class _Reading(NamedTuple):
+    """A request as the model reads it, and which vectors are wanted."""
+
+    mode: ConditionMode
+    prompt: NativePrompt
 
 
 class Emu2Condition:
@@ -46,36 +52,44 @@ class Emu2Condition:
         """
         return answer_all([self._read(request) for request in inputs], self._payloads)
 
-    def _read(self, request: ImageRequest) -> _Read | Skip | Failure:
+    def _read(self, request: ImageRequest) -> _Reading | Skip | Failure:
+        """Return the request as the model reads it, or why it cannot be drawn."""
         if failure := empty((*request.context, Text(request.prompt or ""))):
             return failure
-        alone = len(request.context) == 1 and isinstance(request.context[0], Image)
-        encodes = alone and request.prompt is None
-        mode: ConditionMode = "autoencoding" if encodes else "generation"
+        is_image_alone = (
+            request.prompt is None
+            and len(request.context) == 1
+            and isinstance(request.context[0], Image)
+        )
+        mode: ConditionMode = "autoencoding" if is_image_alone else "generation"
         # The last vector is read from the state before it and is never in the context.
-        room = self.model.vision.queries - 1 if mode == "generation" else 0
+        room = 0 if is_image_alone else self.model.vision.queries - 1
         parts = request_parts(request)
-        begins = mode == "generation"
-        read = self.model.read(parts, room, self.context, begins)
-        return (mode, read) if isinstance(read, NativePrompt) else read
+        read = self.model.read(parts, room, self.context, begins_image=not is_image_alone)
+        return _Reading(mode, read) if isinstance(read, NativePrompt) else read
 
-    def _payloads(self, read: Sequence[_Read]) -> list[Result[Payload] | Failure]:
+    def _payloads(self, readings: Sequence[_Reading]) -> list[Result[Payload] | Failure]:
         """Return the payload of each prompt; those of a mode are computed together."""
+        places: dict[ConditionMode, list[int]] = {}
+        for place, reading in enumerate(readings):
+            places.setdefault(reading.mode, []).append(place)
         vectors: dict[int, Tensor] = {}
-        for mode in dict.fromkeys(mode for mode, _ in read):
-            prompts = {i: prompt for i, (own, prompt) in enumerate(read) if own == mode}
-            computed = self._vectors(list(prompts.values()), mode)
-            vectors |= zip(prompts, computed, strict=True)
-        return [self._payload(vectors[i], *one) for i, one in enumerate(read)]
+        for mode, own in places.items():
+            computed = self._vectors([readings[place].prompt for place in own], mode)
+            vectors |= zip(own, computed, strict=True)
+        payloads: list[Result[Payload] | Failure] = []
+        for place, reading in enumerate(readings):
+            payloads.append(self._payload(vectors[place], reading))
+        return payloads
 
     def _vectors(self, prompts: Sequence[NativePrompt], mode: ConditionMode) -> Tensor:
+        """Return vectors (prompts, queries, width)."""
         if mode == "autoencoding":
             return self.model.image_vectors([prompt.pixels[0] for prompt in prompts])
         return self.model.regress(self.model.embeddings(prompts))
 
-    def _payload(
-        self, vectors: Tensor, mode: ConditionMode, prompt: NativePrompt
-    ) -> Result[Payload] | Failure:
+    def _payload(self, vectors: Tensor, reading: _Reading) -> Result[Payload] | Failure:
+        mode, prompt = reading
         steps = self.model.vision.queries if mode == "generation" else 0
         usage: dict[str, float] = {
             "input_tokens": prompt.length,

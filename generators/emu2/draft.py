@@ -25,7 +25,7 @@ from plait.generators.decoding.drafting import (
     pieces_of,
 )
 from plait.generators.decoding.sampling import NO_NUMBERS, NumberCheck
-from plait.generators.document import Request, Text, content_of_turns
+from plait.generators.document import Request, Text, content_of_turns, texts_in
 from plait.generators.emu2.models import load
 from plait.generators.emu2.settings import Emu2DraftSettings
 from plait.generators.rounds import continue_turns
@@ -80,14 +80,22 @@ def chat_parts(request: Request, settings: Emu2DraftSettings) -> list[Piece]:
 
 
 def _system(request: Request, template: ChatTemplate, settings: Emu2DraftSettings) -> str:
+    """Return the system message, and the texts of the request's own system turns."""
     own = template.system if settings.system_message is None else settings.system_message
     turns = [turn for turn in request.turns if turn.role == "system"]
-    texts = [s.text for s in content_of_turns(turns) if isinstance(s, Text)]
-    return " ".join(text for text in (own, *texts) if text)
+    texts = [own, *texts_in(content_of_turns(turns))]
+    return " ".join(filter(None, texts))
 
 
-Beam = tuple[list[int], float, list[bool]]
-"""Ids, score, and whether each step had numbers to choose by."""
+class Beam(NamedTuple):
+    """One of the answers that beam search ends with."""
+
+    ids: list[int]
+    """Up to its end, where it has one."""
+    score: float
+    """That of transformers: the sum of logarithms by a power of the length."""
+    numbers: list[bool]
+    """Whether each step had numbers to choose by."""
 
 
 class Emu2Draft(Drafting[Track]):
@@ -123,14 +131,16 @@ class Emu2Draft(Drafting[Track]):
 
     def tracks(self, prompts: Sequence[NativePrompt]) -> list[Track]:
         """Return the finished answer to each prompt."""
-        tracks = [Track(prompt, self.context) for prompt in prompts]
         answers = self._write(self.model.embeddings(prompts))
-        for track, ids in zip(tracks, answers, strict=True):
+        tracks: list[Track] = []
+        for prompt, ids in zip(prompts, answers, strict=True):
+            track = Track(prompt, self.context)
             track.ids = ids or []
             if ids is None:
                 track.stop = NO_NUMBERS
             else:
                 track.stop = Stop.END if ids[-1:] == [self._end] else Stop.LIMIT
+            tracks.append(track)
         return tracks
 
     @torch.inference_mode()
@@ -141,7 +151,7 @@ class Emu2Draft(Drafting[Track]):
         """
         # Padded on the left, so that all answers begin in the same column.
         padded = pad_sequence(list(prompts), batch_first=True, padding_side="left")
-        lengths = torch.tensor([len(p) for p in prompts], device=padded.device)
+        lengths = torch.tensor([*map(len, prompts)], device=padded.device)
         columns = torch.arange(padded.shape[1], device=padded.device)
         mask = columns >= padded.shape[1] - lengths[:, None]
         processors: list[Any] = [check := NumberCheck()]
@@ -157,11 +167,15 @@ class Emu2Draft(Drafting[Track]):
         )
         rows = [self._cut(row) for row in output.sequences.tolist()]
         beams = self.settings.num_beams
+        # A greedy search gives no scores, and has nothing to choose among.
         scores = [0.0] * len(rows) if beams == 1 else output.sequences_scores.tolist()
-        found = list(zip(rows, scores, check.rows, strict=True))
-        return [self._best(found[i : i + beams]) for i in range(0, len(rows), beams)]
+        found = [Beam(*parts) for parts in zip(rows, scores, check.rows, strict=True)]
+        # The beams of a prompt stand one after another.
+        firsts = range(0, len(found), beams)
+        return [self._best(found[first : first + beams]) for first in firsts]
 
     def _cut(self, row: list[int]) -> list[int]:
+        """Return ids without the padding behind their end."""
         return row[: row.index(self._end) + 1] if self._end in row else row
 
     def _best(self, beams: Sequence[Beam]) -> list[int] | None:
@@ -170,16 +184,18 @@ class Emu2Draft(Drafting[Track]):
         There an artificial `<s>` came first and the end was left out, so that answers cut
         by the token limit counted one token more than today.
         """
-        longest = max(len(ids) for ids, _, _ in beams)
-        if not all(all(numbers[:longest]) for _, _, numbers in beams):
-            return None
+        longest = max(len(beam.ids) for beam in beams)
+        for beam in beams:
+            if not all(beam.numbers[:longest]):
+                return None
 
         def score(beam: Beam) -> float:
-            ids, today, _ = beam
-            cut = 1.0 if ids[-1] == self._end else len(ids) / (len(ids) + 1)
-            return float(today * cut**self.settings.length_penalty)
+            length = len(beam.ids)
+            is_cut = beam.ids[-1] != self._end
+            ratio = length / (length + 1) if is_cut else 1.0
+            return float(beam.score * ratio**self.settings.length_penalty)
 
-        return max(beams, key=score)[0]
+        return max(beams, key=score).ids
 
     def _segments(self, track: Track) -> list[Text]:
         return [Text(self.model.tokens.decode(track.ids))]

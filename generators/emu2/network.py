@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate, chain, pairwise
+from itertools import chain
 from math import isqrt
 from typing import Any
 
@@ -51,7 +51,7 @@ ADDED = (
     *(PAD, BEGIN_IMAGE, END_IMAGE, IMAGE, "[gIMG]", "[/gIMG]", "[EOC]", "[VIDEO]"),
     *("<grounding>", "<phrase>", "</phrase>", "<object>", "</object>"),
     *("</delimiter_of_multi_objects/>", "<REC>"),
-    *(f"<patch_index_{i:04d}>" for i in range(257)),
+    *(f"<patch_index_{number:04d}>" for number in range(257)),
 )
 """What upstream adds to LLaMA's 32,000 pieces, in order (emu/lm.py)."""
 ADDED_CHAT = (*ADDED, USER, ASSISTANT)
@@ -69,11 +69,14 @@ class Emu2Tokens(LlamaTokenizer):
     ) -> None:
         """Take ids of special tokens; `strip` drops white space beside most of them."""
         ids = {**pieces.named, **added}
-        strips = {name: strip and name != UNKNOWN for name in ids}
-        tokens = (AddedToken(n, i, strips[n], strips[n]) for n, i in ids.items())
+        tokens: list[AddedToken] = []
+        for name, number in ids.items():
+            strips = strip and name != UNKNOWN
+            tokens.append(AddedToken(name, number, strips, strips))
         super().__init__(pieces, tokens)
         longest_first = sorted({*ids} - _NOT_IN_TEXT, key=len, reverse=True)
         self._special = re.compile(f"({'|'.join(map(re.escape, longest_first))})")
+        """Splits a text at the names of tokens, which stay: every second part is one."""
 
     def __getitem__(self, name: str) -> int:
         """Return a special token's id; CheckpointError where there is none."""
@@ -82,7 +85,8 @@ class Emu2Tokens(LlamaTokenizer):
     @property
     def rows(self) -> int:
         """How many embeddings the ids need."""
-        return max(self.pieces.size - 1, *(token.id for token in self.added.values())) + 1
+        highest = max(token.id for token in self.added.values())
+        return max(self.pieces.size, highest + 1)
 
     def encode_prompt(
         self, parts: Iterable[str | Image], queries: int, begins_image: bool = False
@@ -93,22 +97,30 @@ class Emu2Tokens(LlamaTokenizer):
         only the marks of images are read letter by letter. A prompt may end with the first
         mark of an image to come.
         """
-        frame = [*map(Control, (BEGIN_IMAGE, *[IMAGE] * queries, END_IMAGE))]
+        begin = Control(BEGIN_IMAGE)
+        whole_image = [begin, *[Control(IMAGE)] * queries, Control(END_IMAGE)]
         placed: list[str | Control] = []
         text = ""
         for part in parts:
             if isinstance(part, str):
                 text += part
             else:
-                placed += [*self._cut(text), *frame]
+                placed += [*self._cut(text), *whole_image]
                 text = ""
         placed += self._cut(text)
-        placed += [Control(BEGIN_IMAGE)] * begins_image
+        if begins_image:
+            placed.append(begin)
         return [self[BOS], *self.encode(placed)]
 
     def _cut(self, text: str) -> list[str | Control]:
-        runs = enumerate(self._special.split(text))
-        return [Control(run) if i % 2 else run for i, run in runs if run]
+        """Return a text in runs, the names of special tokens in it as these tokens."""
+        runs: list[str | Control] = []
+        for place, run in enumerate(self._special.split(text)):
+            if place % 2:
+                runs.append(Control(run))
+            elif run:
+                runs.append(run)
+        return runs
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of `ids`, special tokens left out."""
@@ -180,9 +192,11 @@ class Emu2Network(nn.Module):
         They are means over squares of the grid of patches (`encode_image`, emu/emu.py).
         """
         side = self.vision.grid
+        # Without the class token: (batch, patches, width).
         states = self.visual.forward_features(pixels)[:, 1:]
         grid = states.transpose(1, 2).reshape(len(states), -1, side, side)
         pooled = F.avg_pool2d(grid, side // isqrt(self.vision.queries))
+        # Squares of patches row by row: (batch, queries, width).
         return pooled.flatten(2).transpose(1, 2)
 
 
@@ -237,13 +251,16 @@ class Emu2:
     @torch.inference_mode()
     def embeddings(self, prompts: Sequence[NativePrompt]) -> list[Tensor]:
         """Return embeddings (positions, hidden) of prompts; images are read together."""
-        pixels = chain.from_iterable(prompt.pixels for prompt in prompts)
-        vectors = self.image_vectors(list(pixels))
-        ends = list(accumulate((prompt.images for prompt in prompts), initial=0))
-        shares = (vectors[a:b] for a, b in pairwise(ends))
-        return [self._embed(p.ids, v) for p, v in zip(prompts, shares, strict=True)]
+        pixels = list(chain.from_iterable(prompt.pixels for prompt in prompts))
+        vectors = self.image_vectors(pixels)
+        of_prompts = torch.split(vectors, [prompt.images for prompt in prompts])
+        embedded: list[Tensor] = []
+        for prompt, own in zip(prompts, of_prompts, strict=True):
+            embedded.append(self._embed(prompt.ids, own))
+        return embedded
 
     def _embed(self, ids: Sequence[int], vectors: Tensor) -> Tensor:
+        """Return embeddings (positions, hidden), with the vectors of images in place."""
         embed = self.network.lm.get_input_embeddings()
         input_ids = torch.tensor(list(ids), device=embed.weight.device)
         states: Tensor = embed(input_ids)

@@ -6,9 +6,8 @@ It loads the drawing half of a published Emu2-Gen: UNet, autoencoder, scheduler,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import diffusers
 import numpy as np
@@ -32,12 +31,12 @@ from plait.generators.diffusion.drawer import Drawer
 from plait.generators.diffusion.loading import modules_of
 from plait.generators.diffusion.settings import DiffusionSettings
 from plait.generators.document import ImageRequest
-from plait.generators.emu2.models import native_file, read_tensors
+from plait.generators.emu2.checkpoints import native_file, read_tensors
 from plait.generators.emu2.settings import Emu2RenderSettings
 from plait.generators.errors import CheckpointError
 from plait.generators.images import Drawing
 from plait.generators.loading.files import Files, read_json, shapes_in
-from plait.generators.loading.strict import device_of, fill, identical
+from plait.generators.loading.strict import Place, device_of, fill, identical
 
 DESIGN = DESIGNS["emu2"]
 KINDS: Mapping[str, type[Any]] = {
@@ -60,24 +59,31 @@ def load_published(settings: DiffusionSettings, dtype: torch.dtype) -> Any:
     """
     files = Files(settings.model, settings.revision)
     path = native_file(files) if looks_like_path(settings.model) else None
-    components = [
-        k for k in KINDS if k != "safety_checker" or settings.safety_checker != "off"
-    ]
+    components = list(KINDS)
+    if settings.safety_checker == "off":
+        components.remove("safety_checker")
     if path is not None:
         folder = path.parent
         stored = {name.partition(".")[0] for name in shapes_in(path)}
-        names = [n for n in components if n in DESIGN.modules or n in stored]
-        parts = {name: _native(files, path, name, dtype) for name in names}
+        needed = [name for name in components if _is_needed(name, name in stored)]
+        parts = {name: _native(files, path, name, dtype) for name in needed}
     else:
         folder = _folder(settings, components)
-        names = [n for n in components if n in DESIGN.modules or (folder / n).is_dir()]
-        kinds = {name: KINDS[name] for name in names}
+        kinds: dict[str, type[Any]] = {}
+        for name in components:
+            if _is_needed(name, (folder / name).is_dir()):
+                kinds[name] = KINDS[name]
         parts = modules_of(folder, kinds, dtype, settings.variant or None)
     checker = parts.pop("safety_checker", None)
     parts |= {"scheduler": _scheduler(folder), "add_watermarker": False}
     pipeline = assemble(DESIGN, parts)
     pipeline.safety_checker = checker
     return pipeline
+
+
+def _is_needed(name: str, is_stored: bool) -> bool:
+    """Return whether a component is loaded: a checker may be missing, the others not."""
+    return is_stored or name in DESIGN.modules
 
 
 def _folder(settings: DiffusionSettings, components: list[str]) -> Path:
@@ -106,14 +112,22 @@ def _scheduler(folder: Path) -> Any:
 
 
 def _native(files: Files, path: Path, name: str, dtype: torch.dtype) -> Any:
+    """Return a component that is stored in the single file of everything."""
     config = files.find(f"{name}/config.json")
     module = _empty(name, None if config is None else read_json(config))
-    layout = identical(module.state_dict(), f"{name}.")
-    if any(stored.startswith(_OLDER_TOWER) for stored in shapes_in(path)):
-        layout = {n.replace(_TOWER, _OLDER_TOWER): place for n, place in layout.items()}
-    put = partial(fill, device=torch.device("cpu"), dtype=dtype)
-    tensors = read_tensors(path, f"{name}.")
-    put(module, tensors, layout, source=f"{name} of {path}", tolerated=_STRAYS)
+    is_older = any(stored.startswith(_OLDER_TOWER) for stored in shapes_in(path))
+    layout: dict[str, Place] = {}
+    for stored, place in identical(module.state_dict(), f"{name}.").items():
+        layout[stored.replace(_TOWER, _OLDER_TOWER) if is_older else stored] = place
+    fill(
+        module,
+        read_tensors(path, f"{name}."),
+        layout,
+        source=f"{name} of {path}",
+        device=torch.device("cpu"),
+        dtype=dtype,
+        tolerated=_STRAYS,
+    )
     return module.eval()
 
 
@@ -148,8 +162,15 @@ class SafetyChecker:
         return bool(blocked[0])
 
 
-Vectors = tuple[Tensor, Tensor, int]
-"""With the prompt and without, each (queries, width), and the seed of the noise."""
+class Vectors(NamedTuple):
+    """What one image is drawn from."""
+
+    prompted: Tensor
+    """(queries, width)."""
+    unconditional: Tensor
+    """The same without the prompt."""
+    seed: int
+    """Of the noise."""
 
 
 class Emu2Render:
@@ -171,30 +192,33 @@ class Emu2Render:
         return answer_all([self._vectors(request) for request in inputs], self._draw)
 
     def _vectors(self, request: ImageRequest) -> Vectors | Failure:
-        given = receive(request, "vectors", "unconditional")
-        if isinstance(given, Failure):
-            return given
-        vectors, free = given
+        """Return the vectors of a request's payload, or why it cannot be drawn."""
+        received = receive(request, "vectors", "unconditional")
+        if isinstance(received, Failure):
+            return received
+        vectors, free = received
         width = self.drawer.pipeline.unet.config.cross_attention_dim
         if vectors.dim() != 2 or vectors.shape[1] != width or vectors.shape != free.shape:
             shapes = f"{tuple(vectors.shape)} and {tuple(free.shape)}"
             return Failure(f"the payload holds {shapes}, not twice (queries, {width})")
-        return vectors, free, request.seed or 0
+        return Vectors(vectors, free, request.seed or 0)
 
-    def _draw(self, valid: Sequence[Vectors]) -> list[Outcome[Drawing]]:
+    def _draw(self, images: Sequence[Vectors]) -> list[Outcome[Drawing]]:
         dtype = self.drawer.pipeline.unet.dtype
-        vectors = torch.stack([given for given, _, _ in valid]).to(dtype)
-        free = torch.stack([given for _, given, _ in valid]).to(dtype)
+        # (images, queries, width).
+        prompted = torch.stack([image.prompted for image in images]).to(dtype)
+        free = torch.stack([image.unconditional for image in images]).to(dtype)
         conditions: dict[str, Any] = {
-            "prompt_embeds": vectors,
-            "pooled_prompt_embeds": vectors.mean(dim=1),
+            "prompt_embeds": prompted,
+            "pooled_prompt_embeds": prompted.mean(dim=1),
             "negative_prompt_embeds": free,
             "negative_pooled_prompt_embeds": free.mean(dim=1),
         }
-        outcomes = self.drawer(conditions, [seed for _, _, seed in valid])
+        outcomes = self.drawer(conditions, [image.seed for image in images])
         return [self._check(outcome) for outcome in outcomes]
 
     def _check(self, outcome: Outcome[Drawing]) -> Outcome[Drawing]:
+        """Return the outcome, or the failure of an image that the checker blocks."""
         if self._checker is None or not isinstance(outcome, Result):
             return outcome
         if not self._checker.blocks(outcome.value.pixels):

@@ -19,7 +19,7 @@ from plait.generators.architectures import read_config
 from plait.generators.base import Kind, Weights
 from plait.generators.diffusion.designs import Architecture
 from plait.generators.diffusion.settings import DiffusionSettings
-from plait.generators.document import Content, Image, Query
+from plait.generators.document import Content, Query, images_in
 from plait.generators.errors import UsageError
 from plait.generators.natives import assemble
 from plait.generators.rounds import Continuation, ImagePrompt, Rounds
@@ -173,7 +173,7 @@ class Emu2RenderSettings(DiffusionSettings):
     @model_validator(mode="after")
     def _without_text(self) -> Emu2RenderSettings:
         unread = ("prompt_prefix", "negative_prompt", "max_sequence_length")
-        unusable = [n for n in unread if getattr(self, n) not in (None, "")]
+        unusable = [name for name in unread if getattr(self, name) not in (None, "")]
         if unusable:
             raise ValueError(f"Emu2's UNet reads vectors, not text: omit {unusable[0]}")
         return self
@@ -194,8 +194,7 @@ class Emu2Composition(Rounds):
 
     def context(self, query: Query) -> Content:
         """Return the query's first images."""
-        images = tuple(s for s in query.question if isinstance(s, Image))
-        return images[: self.context_images]
+        return images_in(query.question)[: self.context_images]
 
 
 def emu2(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> NativeSystem:

@@ -143,7 +143,7 @@ class GillTrack(Track):
             return False
         if self.settings.newline == "upstream":
             return bool(self.ids) and self.ids[0] != token
-        return any(i != token for i in self.ids)
+        return any(earlier != token for earlier in self.ids)
 
     def _stop_at_limits(self) -> None:
         if self.steps >= self.settings.num_words:

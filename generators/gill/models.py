@@ -95,11 +95,11 @@ class GillTokens:
         self.vokens = tuple(range(first + 1, first + 1 + vokens))
         """Ids of [IMG0], [IMG1], ..."""
         self.size = first + 1 + vokens
-        names = [CLS, *(voken_name(i) for i in range(vokens))]
+        names = [CLS, *map(voken_name, range(vokens))]
         self.voken_names = "".join(names[1:])
         """[IMG0][IMG1]..., as upstream writes an image into text."""
-        self._added = {name: first + i for i, name in enumerate(names)}
-        self._names = {i: name for name, i in self._added.items()}
+        self._added = {name: number for number, name in enumerate(names, first)}
+        self._names = {number: name for name, number in self._added.items()}
         self._split = re.compile(f"({'|'.join(map(re.escape, names))})")
         """Splits a text at the names, which stay: every second part is one."""
         self.bos = self._id(BOS)

@@ -7,6 +7,7 @@ state; here a record's own seed gives the samples, and its neighbours change not
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isqrt
 from typing import Any
 
 import torch
@@ -42,7 +43,8 @@ class JanusCondition(LimitedWriting):
         self.janus = load(own, weights, READING)
         self._use(self.janus.model.model.language_model, own.context)
         self.limit = self.codes = self.janus.image_tokens
-        self.side = int(self.codes**0.5)
+        # Codes along a side of an image, which is square.
+        self.side = isqrt(self.codes)
         choice = (own.image_temperature, own.image_top_p, own.image_greedy)
         self.sampler = Sampler(*choice, own.image_top_k)
 
@@ -84,6 +86,7 @@ class JanusCondition(LimitedWriting):
         return Result(pack(codes=codes), usage, notes)
 
     def _streams(self, prompts: Sequence[NativePrompt]) -> Streams:
+        # No image takes fewer or more codes.
         longest = max(prompt.length for prompt in prompts)
         return Streams(self.decoder, longest + self.codes)
 
@@ -91,12 +94,16 @@ class JanusCondition(LimitedWriting):
         self, prompts: Sequence[NativePrompt], streams: Streams
     ) -> Sequence[tuple[Stream, ...]]:
         ids = [prompt.ids for prompt in prompts]
-        if self.settings.streams == 2:
-            ids += [self._without_words(prompt.ids) for prompt in prompts]
-        opened = streams.open([self.embeddings(own) for own in ids])
-        own = opened[: len(prompts)]
-        free = opened[len(prompts) :]
-        return list(zip(own, free, strict=True)) if free else [(one,) for one in own]
+        if self.settings.streams == 1:
+            return [(one,) for one in streams.open(self._embed_all(ids))]
+        # Opened together, in one pass over the decoder.
+        free = [self._without_words(own) for own in ids]
+        opened = streams.open(self._embed_all([*ids, *free]))
+        return list(zip(opened[: len(ids)], opened[len(ids) :], strict=True))
+
+    def _embed_all(self, prompts: Sequence[Sequence[int]]) -> list[Tensor]:
+        """Return embeddings (positions, width) of each prompt's ids."""
+        return [self.embeddings(ids) for ids in prompts]
 
     def _without_words(self, ids: Sequence[int]) -> list[int]:
         """Return a prompt of the same length, padding but for the marks at its ends."""
@@ -106,11 +113,12 @@ class JanusCondition(LimitedWriting):
 
     def logits(self, states: Tensor) -> Tensor:
         """Return guided logits (records, codes) of states (streams, records, width)."""
-        mixed: Tensor
-        mixed, *guides = self.janus.model.model.generation_head(states).float()
-        for free in guides:
-            mixed = free + self.settings.guidance * (mixed - free)
-        return mixed
+        logits: Tensor = self.janus.model.model.generation_head(states).float()
+        if self.settings.streams == 1:
+            return logits[0]
+        prompted, free = logits
+        guided: Tensor = free + self.settings.guidance * (prompted - free)
+        return guided
 
     def embed_written(self, ids: Tensor) -> Tensor:
         """Return embeddings (codes, width) of codes (codes,)."""

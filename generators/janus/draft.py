@@ -54,7 +54,10 @@ def chat_parts(turns: Sequence[Turn], settings: JanusDraftSettings) -> list[Piec
     said, answer = continue_turns(turns, settings.continuation, settings.feed_images)
     for turn in said:
         parts += [_MARKS[turn.role], *_pieces(turn.content), _ENDS[turn.role]]
-    return merge_texts([*parts, ANSWER, *([" ", *_pieces(answer)] if answer else [])])
+    parts.append(ANSWER)
+    if answer:
+        parts += [" ", *_pieces(answer)]
+    return merge_texts(parts)
 
 
 def _pieces(content: Content) -> list[Piece]:
@@ -63,12 +66,20 @@ def _pieces(content: Content) -> list[Piece]:
     last = len(content) - 1
     for place, segment in enumerate(content):
         if isinstance(segment, Image):
-            pieces += ["\n" * (place > 0), segment, "\n" * (place < last)]
+            if place > 0:
+                pieces.append("\n")
+            pieces.append(segment)
+            if place < last:
+                pieces.append("\n")
             continue
-        text = segment.text.lstrip() if place == 0 else segment.text
-        text = text.rstrip() if place == last else text
-        follows = place > 0 and isinstance(content[place - 1], Text)
-        pieces.append(f" {text}" if follows else text)
+        text = segment.text
+        if place == 0:
+            text = text.lstrip()
+        if place == last:
+            text = text.rstrip()
+        if place > 0 and isinstance(content[place - 1], Text):
+            text = f" {text}"
+        pieces.append(text)
     return pieces
 
 
@@ -97,11 +108,12 @@ class JanusDraft(LimitedWriting, InterleavedDraft[LimitedTrack]):
         return torch.as_tensor(pixels[0])
 
     def _encode(self, pixels: Tensor) -> Tensor:
+        """Return (images, positions, width): an image's vectors between its marks."""
         read = self.janus.model.model.get_image_features(
             pixels.to(self.device, self.dtype), return_dict=True
         )
         marks = self.embeddings([self.janus.id(BEGIN_IMAGE), self.janus.id(END_IMAGE)])
-        begin, end = (mark.expand(len(pixels), 1, -1) for mark in marks)
+        begin, end = marks[:, None, None].expand(2, len(pixels), 1, -1)
         return torch.cat([begin, read.pooler_output.to(marks), end], dim=1)
 
     def logits(self, states: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ its content in `processor_config.json`) and safetensors with the names of
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -38,6 +38,7 @@ from plait.generators.loading.files import (
 )
 from plait.generators.loading.strict import (
     assign,
+    check_tokens,
     device_of,
     empty_model,
     fill,
@@ -45,6 +46,7 @@ from plait.generators.loading.strict import (
     randomise,
     rebuild_rotary,
 )
+from plait.generators.loading.taming import dim_random_images
 from plait.generators.toys import BYTE_LEVEL
 
 BOS = "<｜begin▁of▁sentence｜>"
@@ -80,14 +82,7 @@ class Janus:
     """The image processor."""
 
     def __post_init__(self) -> None:
-        known = self.tokenizer.get_vocab(with_added_tokens=True)
-        if lacking := [name for name in _SPECIALS if name not in known]:
-            raise CheckpointError(f"the vocabulary lacks {', '.join(lacking)}")
-        if (highest := max(known.values())) >= self.rows:
-            raise CheckpointError(
-                f"the tokenizer has the id {highest}, but vocab_size is {self.rows}; it "
-                "must be larger than every id"
-            )
+        check_tokens(self.tokenizer, _SPECIALS, self.rows)
 
     @property
     def rows(self) -> int:
@@ -137,61 +132,77 @@ def load(settings: JanusSettings, weights: Weights, left_out: tuple[str, ...]) -
     device = device_of(settings.device)
     dtype = torch.float32 if weights == "tiny" else getattr(torch, settings.dtype)
     if weights == "pretrained":
-        files = Files(settings.model, settings.revision)
-        model = empty(_config(files), left_out)
-        source = f"checkpoint {settings.model!r}"
-        stored = read_stored(files, lambda name: not name.startswith(left_out))
-        if "lm_head." not in left_out and model.config.tie_word_embeddings:
-            stored = _with_head(stored)
-        layout = identical(model.state_dict())
-        fill(model, stored, layout, source=source, device=device, dtype=dtype)
-        tokenizer = read_tokenizer(files.need("tokenizer.json"))
-        about = _preprocessing(files)
-    else:
-        sizes = _sizes(settings, weights)
-        tokenizer = toy_tokenizer(sizes["vocabulary"])
-        model = empty(random_config(sizes, tokenizer), left_out)
-        randomise(
-            model, device=device, dtype=dtype, seed=zlib.crc32(settings.model.encode())
-        )
-        side = sizes["vision_config"]["image_size"]
-        about = {"size": {"height": side, "width": side}, **_HALVES}
-    # What no checkpoint stores: rotary frequencies, and numbers of patches.
+        return _load_published(settings, left_out, device, dtype)
+    sizes = _sizes(settings, weights)
+    tokenizer = toy_tokenizer(sizes["vocabulary"])
+    model = empty(random_config(sizes, tokenizer), left_out)
+    seed = zlib.crc32(settings.model.encode())
+    randomise(model, device=device, dtype=dtype, seed=seed)
+    side = sizes["vision_config"]["image_size"]
+    about = {"size": {"height": side, "width": side}, **_HALVES}
+    janus = _complete(model, tokenizer, about, device)
+    _write_words(janus, _SHARES[weights], sizes["vocabulary"] is not None)
+    return janus
+
+
+def _load_published(
+    settings: JanusSettings,
+    left_out: tuple[str, ...],
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Janus:
+    files = Files(settings.model, settings.revision)
+    model = empty(_config(files), left_out)
+    stored = read_stored(files, lambda name: not name.startswith(left_out))
+    if "lm_head." not in left_out and model.config.tie_word_embeddings:
+        stored = _with_head(stored)
+    layout = identical(model.state_dict())
+    source = f"checkpoint {settings.model!r}"
+    fill(model, stored, layout, source=source, device=device, dtype=dtype)
+    tokenizer = read_tokenizer(files.need("tokenizer.json"))
+    return _complete(model, tokenizer, _preprocessing(files), device)
+
+
+def _complete(
+    model: Any, tokenizer: Tokenizer, about: Mapping[str, Any], device: torch.device
+) -> Janus:
+    """Return the model whose images are prepared as in `about`.
+
+    Rotary frequencies and numbers of patches are made here: no checkpoint stores them.
+    """
     rebuild_rotary(model, model.config.text_config, device)
     if (vision := getattr(model.model, "vision_model", None)) is not None:
         numbers = torch.arange(vision.embeddings.num_positions, device=device)[None]
         assign(vision.embeddings, "position_ids", numbers)
     # It scales with Pillow, as the authors' does.
     images = config_of_class("JanusImageProcessorPil", about, "preprocessor_config.json")
-    janus = Janus(model, tokenizer, images)
-    if weights != "pretrained":
-        _write_words(janus, _SHARES[weights], sizes["vocabulary"] is not None)
-    return janus
+    return Janus(model, tokenizer, images)
 
 
 def load_codec(settings: JanusSettings, weights: Weights) -> JanusCodec:
     """Return the VQ model in float32."""
+    device = device_of(settings.device)
+    if weights != "pretrained":
+        sizes = _sizes(settings, weights)
+        vq = _empty_vq_model(random_config(sizes, toy_tokenizer(sizes["vocabulary"])))
+        randomise(vq, device=device, dtype=torch.float32, seed=1)
+        dim_random_images(vq.decoder)
+        return JanusCodec(vq)
+    files = Files(settings.model, settings.revision)
+    vq = _empty_vq_model(_config(files))
+    stored = read_stored(files, lambda name: name.startswith(_VQ))
+    source = f"VQ model of {settings.model!r}"
+    layout = identical(vq.state_dict(), _VQ)
+    fill(vq, stored, layout, source=source, device=device, dtype=torch.float32)
+    return JanusCodec(vq)
+
+
+def _empty_vq_model(config: Any) -> Any:
+    """Return a `JanusVQVAE` on the meta device."""
     from transformers import JanusVQVAE
 
-    device = device_of(settings.device)
-    files = Files(settings.model, settings.revision)
-    if weights == "pretrained":
-        config = _config(files)
-    else:
-        sizes = _sizes(settings, weights)
-        config = random_config(sizes, toy_tokenizer(sizes["vocabulary"]))
     with torch.device("meta"):
-        vq = JanusVQVAE(config.vq_config).requires_grad_(False)
-    if weights == "pretrained":
-        stored = read_stored(files, lambda name: name.startswith(_VQ))
-        source = f"VQ model of {settings.model!r}"
-        layout = identical(vq.state_dict(), _VQ)
-        fill(vq, stored, layout, source=source, device=device, dtype=torch.float32)
-    else:
-        randomise(vq, device=device, dtype=torch.float32, seed=1)
-        # Random activations are larger than trained ones: most pixels would be clamped.
-        vq.decoder.conv_out.weight *= 0.3
-    return JanusCodec(vq)
+        return JanusVQVAE(config.vq_config).requires_grad_(False)
 
 
 _HALVES = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
@@ -230,12 +241,14 @@ def empty(config: Any, left_out: tuple[str, ...]) -> Any:
 def _with_head(stored: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
     """Yield the table of embeddings as the head too, where no head is stored."""
     table = None
-    seen = False
+    has_head = False
     for name, tensor in stored:
         yield name, tensor
-        table = tensor if name == TABLE else table
-        seen = seen or name == HEAD
-    if table is not None and not seen:
+        if name == TABLE:
+            table = tensor
+        elif name == HEAD:
+            has_head = True
+    if table is not None and not has_head:
         yield HEAD, table
 
 
@@ -251,13 +264,14 @@ def _sizes(settings: JanusSettings, weights: Weights) -> dict[str, Any]:
 
 def random_config(sizes: Mapping[str, Any], tokenizer: Tokenizer) -> Any:
     """Return the `JanusConfig` of an architecture for a tokenizer."""
-    ids = {f"{k}_token_id": tokenizer.token_to_id(t) for k, t in _ROLES.items()}
+    ids = {
+        "bos_token_id": tokenizer.token_to_id(BOS),
+        "eos_token_id": tokenizer.token_to_id(EOS),
+        "pad_token_id": tokenizer.token_to_id(PAD),
+    }
     text = {**sizes["text_config"], "vocab_size": tokenizer.get_vocab_size(), **ids}
     named = {"text_config": text, "image_token_id": tokenizer.token_to_id(IMAGE)}
     return config_of_class("JanusConfig", {**sizes, **named}, "the published configuration")
-
-
-_ROLES = {"bos": BOS, "eos": EOS, "pad": PAD}
 
 
 def toy_tokenizer(size: int | None) -> Tokenizer:
@@ -266,16 +280,22 @@ def toy_tokenizer(size: int | None) -> Tokenizer:
 
 
 def _write_words(janus: Janus, share: float, padded: bool) -> None:
+    """Make random weights write words; those that only draw have no head for them."""
     if not hasattr(janus.model, "lm_head"):
         return
     language = SimpleNamespace(
         model=janus.model.model.language_model, lm_head=janus.model.lm_head
     )
-    everything: Collection[int] = janus.tokenizer.get_vocab().values()
-    ordinary = set(everything) - {janus.id(name) for name in _SPECIALS}
+    everything = set(janus.tokenizer.get_vocab().values())
+    ordinary = everything - {janus.id(name) for name in _SPECIALS}
     words = ordinary if padded else BYTE_LEVEL.ids(janus.tokenizer)
-    unwanted = set(everything) - set(words)
-    steer(language, words, unwanted, {janus.id(EOS): share}, [janus.id(BOS), *words][:60])
+    steer(
+        language,
+        words=words,
+        unwanted=everything - set(words),
+        shares={janus.id(EOS): share},
+        context=[janus.id(BOS), *words][:60],
+    )
 
 
 class JanusRender(CodesRender):

@@ -49,6 +49,7 @@ class Files:
         return path
 
     def _find(self, name: str) -> Path | None:
+        """Return the file of that name, be it broken or not."""
         if looks_like_path(self.model):
             path = Path(self.model).expanduser() / name
             return path if path.is_file() else None
@@ -234,10 +235,16 @@ def read_stored(
             + ("" if pickled is None else f", nor {pickled}")
         )
     for path in shards:
-        yield from ((k, v) for k, v in in_pickle(path).items() if wanted(k))
+        for name, tensor in in_pickle(path).items():
+            if wanted(name):
+                yield name, tensor
 
 
 def _shards(files: Files, name: str, wanted: Callable[[str], bool]) -> list[Path] | None:
+    """Return the files with wanted tensors: the shards of an index, or the file `name`.
+
+    None where there is neither.
+    """
     index = files.find(f"{name}.index.json")
     if index is None:
         whole = files.find(name)

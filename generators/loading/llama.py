@@ -13,7 +13,6 @@ import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -57,13 +56,14 @@ class LlamaPieces:
     def decode(self, ids: Iterable[int]) -> str:
         """Return the text without control and unknown pieces, and ids beyond the pieces."""
         special = self._special
-        plain = [i for i in ids if i < self.size and i not in special]
+        plain = [token for token in ids if token < self.size and token not in special]
         text: str = self.processor.decode(plain)
         return text
 
     def id_of(self, piece: str) -> int | None:
         """Return the id of a piece; None when there is no such piece."""
         piece_id: int = self.processor.piece_to_id(piece)
+        # SentencePiece gives the unknown piece's for any other.
         return piece_id if self.processor.id_to_piece(piece_id) == piece else None
 
     @property
@@ -74,10 +74,11 @@ class LlamaPieces:
 
     @cached_property
     def _special(self) -> frozenset[int]:
-        sp = self.processor
-        return frozenset(
-            i for i in range(self.size) if sp.is_control(i) or sp.is_unknown(i)
-        )
+        special: set[int] = set()
+        for token in range(self.size):
+            if self.processor.is_control(token) or self.processor.is_unknown(token):
+                special.add(token)
+        return frozenset(special)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,22 +115,26 @@ class LlamaTokenizer:
 
     def encode(self, parts: Sequence[str | Control]) -> list[int]:
         """Return the ids of text and added tokens in order; adjoining texts are one."""
-        runs = [(kind, list(group)) for kind, group in groupby(parts, type)]
-        joined: list[Any] = []
-        for kind, run in runs:
-            if kind is str:
-                joined.append("".join(map(str, run)))
-            else:
-                joined += run
         ids: list[int] = []
-        # Beside a text there are only added tokens.
-        beside = zip([None, *joined], joined, [*joined[1:], None], strict=False)
-        for before, part, after in beside:
-            if isinstance(part, Control):
-                ids.append(self.id(part))
-            else:
-                ids += self.chunk(self.strip(part, before, after))
-        return ids
+        texts: list[str] = []
+        before: Control | None = None
+        for part in parts:
+            if isinstance(part, str):
+                texts.append(part)
+                continue
+            ids += self._encode_between(before, texts, part)
+            ids.append(self.id(part))
+            before = part
+            texts = []
+        return ids + self._encode_between(before, texts, None)
+
+    def _encode_between(
+        self, before: Control | None, texts: Sequence[str], after: Control | None
+    ) -> list[int]:
+        """Return the ids of the texts between two added tokens, or the ends of all."""
+        if not texts:
+            return []
+        return self.chunk(self.strip("".join(texts), before, after))
 
     def strip(self, text: str, before: Control | None, after: Control | None) -> str:
         """Return a text without the white space that the tokens beside it take."""

@@ -143,10 +143,10 @@ def refuse_unless_folder(model: str, path: Path, index: str) -> None:
     if path.is_file():
         told = f"checkpoint {model!r} is one file and no folder: {_CONVERT[index]}"
         raise CheckpointError(told)
-    files = [p for p in sorted(path.iterdir()) if p.suffix in _WEIGHTS]
+    files = [file for file in sorted(path.iterdir()) if file.suffix in _WEIGHTS]
     if len(files) == 1:
         refuse_unusable(files[0])
-    names = ", ".join(p.name for p in files)
+    names = ", ".join(file.name for file in files)
     found = f"; it holds {names}: {_CONVERT[index]}" if files else ""
     raise CheckpointError(f"checkpoint {model!r} holds no {index}{found}")
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError
@@ -27,6 +27,9 @@ from plait.generators.loading.soundness import (
     refuse_unless_folder,
     refuse_unreadable,
 )
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 
 def device_of(name: str) -> torch.device:
@@ -153,6 +156,21 @@ def refuse_lost_words(tokenizer: Any, source: str) -> None:
     refuse_unreadable(encode, source, tokenizer.decode)
 
 
+def check_tokens(tokenizer: Tokenizer, specials: Collection[str], rows: int) -> None:
+    """Raise CheckpointError unless a model of so many embeddings fits its tokenizer.
+
+    That needs the tokens `specials`, and no id beyond the embeddings.
+    """
+    ids = tokenizer.get_vocab(with_added_tokens=True)
+    if lacking := [name for name in specials if name not in ids]:
+        raise CheckpointError(f"the vocabulary lacks {', '.join(lacking)}")
+    if (highest := max(ids.values())) >= rows:
+        raise CheckpointError(
+            f"the tokenizer has the id {highest}, but vocab_size is {rows}; it must be "
+            "larger than every id"
+        )
+
+
 @contextmanager
 def unreadable_as_errors(what: str) -> Iterator[None]:
     """Turn what transformers raises for files that it cannot read into CheckpointError."""
@@ -219,7 +237,10 @@ def fill(
         "of the wrong shape": misshapen,
         "not a tensor": others,
     }
-    parts = [f"{len(k)} {what}: {first_keys(k)}" for what, k in differences.items() if k]
+    parts: list[str] = []
+    for what, keys in differences.items():
+        if keys:
+            parts.append(f"{len(keys)} {what}: {first_keys(keys)}")
     if parts:
         raise CheckpointError(f"{source} does not fit the model: {'; '.join(parts)}")
 
@@ -245,16 +266,19 @@ def _require_complete(
 
     Names in `tolerated`, and names below them, are ignored.
     """
-    shapes = sorted(info["mismatched_keys"])
+    misshapen: list[str] = []
+    for key, shape, expected in sorted(info["mismatched_keys"]):
+        misshapen.append(f"{key} {tuple(shape)}, not {tuple(expected)}")
     wrong = {
         "missing": _besides(info["missing_keys"], tolerated),
         "unexpected": _besides(info["unexpected_keys"], tolerated),
-        "mis-shaped": [
-            f"{k} {tuple(s)}, not {tuple(expected)}" for k, s, expected in shapes
-        ],
+        "mis-shaped": misshapen,
         "unreadable": sorted(map(str, info.get("error_msgs", ()))),
     }
-    parts = [f"{what}: {len(k)} ({first_keys(k)})" for what, k in wrong.items() if k]
+    parts: list[str] = []
+    for what, keys in wrong.items():
+        if keys:
+            parts.append(f"{what}: {len(keys)} ({first_keys(keys)})")
     if parts:
         raise CheckpointError(
             f"checkpoint {model!r} does not fit its architecture. " + "; ".join(parts)
@@ -262,11 +286,13 @@ def _require_complete(
 
 
 def _besides(keys: Iterable[str], tolerated: Collection[str]) -> list[str]:
+    """Return the keys that are neither `tolerated` nor below one that is."""
     prefixes = tuple(f"{name}." for name in tolerated)
     return sorted(key for key in keys if not f"{key}.".startswith(prefixes))
 
 
 def _apply(change: Any, tensor: Tensor) -> Tensor | None:
+    """Return the tensor as a layout changes it; None where it cannot be changed so."""
     try:
         result: Tensor = change(tensor)
     except (RuntimeError, IndexError):

@@ -34,10 +34,17 @@ _TAMING = [
 
 def taming_layout(names: Iterable[str], levels: int, prefix: str = "") -> Layout:
     """Return the layout of a checkpoint for the parameters `names` of diffusers' model."""
+    return {prefix + _name_in_file(name, levels): _place(name) for name in names}
+
+
+def _name_in_file(name: str, levels: int) -> str:
+    """Return taming's name of a parameter of diffusers' model of so many levels."""
+    name = rename(name, _TAMING)
+    level = re.match(r"decoder\.up\.(\d+)", name)
+    if level is None:
+        return name
     # taming counts the decoder's levels from the full resolution down, diffusers up.
-    flipped = lambda m: f"decoder.up.{levels - 1 - int(m[1])}"  # noqa: E731
-    stored = {n: re.sub(r"^decoder\.up\.(\d+)", flipped, rename(n, _TAMING)) for n in names}
-    return {prefix + theirs: _place(ours) for ours, theirs in stored.items()}
+    return f"decoder.up.{levels - 1 - int(level[1])}{name[level.end() :]}"
 
 
 def _place(name: str) -> Place:
@@ -45,6 +52,15 @@ def _place(name: str) -> Place:
     if re.search(r"attentions\.0\.to_.*weight$", name):
         return Place(name, lambda kernel: kernel.reshape(kernel.shape[:2]))
     return Place(name)
+
+
+@torch.no_grad()
+def dim_random_images(decoder: Any) -> None:
+    """Lower the contrast of what a decoder of random weights draws.
+
+    Random activations are larger than trained ones: most pixels would be clamped.
+    """
+    decoder.conv_out.weight *= 0.3
 
 
 def keep_contiguous(decoder: Any) -> None:

@@ -258,7 +258,7 @@ class MiniGPT5Draft(InterleavedDraft[MiniGPT5Track]):
         others: Counter[str] = Counter()
         for token in sorted(track.ids):
             if token >= size and token != begin:
-                others[self.vocabulary.added_name(token)] += 1
+                others[self.vocabulary.name_of_added(token)] += 1
         return {}, {"left out": dict(others)} if others else {}
 
 

@@ -68,7 +68,7 @@ class JsonTokenizer:
         self._tokenizer = tokenizer
         # Otherwise `</s>` in a question would end the sequence.
         self._tokenizer.encode_special_tokens = True
-        self._special = {tokenizer.token_to_id(t) for t in (UNKNOWN, BOS, EOS)}
+        self._special = set(map(tokenizer.token_to_id, (UNKNOWN, BOS, EOS)))
         self.size: int = tokenizer.get_vocab_size(with_added_tokens=False)
 
     def encode(self, text: str) -> list[int]:
@@ -78,7 +78,7 @@ class JsonTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text; control and unknown pieces are left out."""
-        plain = [i for i in ids if i not in self._special]
+        plain = [token for token in ids if token not in self._special]
         text: str = self._tokenizer.decode(plain, skip_special_tokens=False)
         return text
 
@@ -107,15 +107,20 @@ def read_bos(files: Files, tokenizer: TextTokenizer) -> int:
     Conversions of LLaMA-1 name `<s>`, `</s>` or nothing at all; a name without a piece is
     the unknown piece, as in transformers.
     """
-    name = BOS
+    token = tokenizer.id_of(_bos_name(files))
+    if token is None:
+        token = tokenizer.id_of(UNKNOWN)
+    return token or 0
+
+
+def _bos_name(files: Files) -> str:
+    """Return the `bos_token` that a checkpoint names, else LLaMA's own."""
     for file in _SPECIAL_MAPS:
         path = files.find(file)
         stored = None if path is None else read_json(path).get("bos_token")
         if stored is not None:
-            name = stored["content"] if isinstance(stored, dict) else str(stored)
-            break
-    token = tokenizer.id_of(name)
-    return (tokenizer.id_of(UNKNOWN) or 0) if token is None else token
+            return stored["content"] if isinstance(stored, dict) else str(stored)
+    return BOS
 
 
 @dataclass(frozen=True)
@@ -137,8 +142,9 @@ class MiniGPT5Vocabulary:
                 f"the tokenizer has {tokenizer.size} pieces, but of the {rows} rows of the "
                 f"embedding table the last {ADDED} are the vokens and <ImageHere>"
             )
+        # A vocabulary may lack the pieces of one spelling.
         spellings = [_spell(tokenizer, pieces) for pieces in _SPELLINGS]
-        stops = tuple(ids for ids in spellings if ids is not None)
+        stops = tuple(filter(None, spellings))
         if not stops:
             raise CheckpointError(f"the tokenizer has no pieces that spell {MARK!r}")
         return cls(tokenizer, rows, bos, stops)
@@ -153,7 +159,7 @@ class MiniGPT5Vocabulary:
         """Id of `[IMG0]`, the only id of an image that is sampled."""
         return self.vokens[0]
 
-    def added_name(self, token: int) -> str:
+    def name_of_added(self, token: int) -> str:
         """Return upstream's name of an id after the tokenizer's."""
         if token == self.rows - 1:
             return "<ImageHere>"
@@ -162,12 +168,16 @@ class MiniGPT5Vocabulary:
 
     def mark_length(self, ids: Sequence[int]) -> int:
         """Return how many of the last ids spell the mark; 0 when they do not."""
-        lengths = [len(s) for s in self.stops if tuple(ids[-len(s) :]) == s]
-        return max(lengths, default=0)
+        longest = 0
+        for stop in self.stops:
+            if tuple(ids[-len(stop) :]) == stop:
+                longest = max(longest, len(stop))
+        return longest
 
     def text(self, ids: Sequence[int]) -> str:
         """Return the text of generated ids, without the added ones."""
-        return self.tokenizer.decode([i for i in ids if i < self.tokenizer.size])
+        pieces = [token for token in ids if token < self.tokenizer.size]
+        return self.tokenizer.decode(pieces)
 
 
 def _spell(tokenizer: TextTokenizer, pieces: Sequence[str]) -> tuple[int, ...] | None:
@@ -222,8 +232,9 @@ def _load_published(
     with torch.device("meta"):
         encoder = ImageEncoder(*blip2.configs(), config.hidden_size)
     blip2.fill(encoder, put)
-    layout = identical(n for n in encoder.state_dict() if n.startswith("llama_proj."))
-    put(encoder, in_pickle(projection, "model").items(), layout, source=str(projection))
+    names = [name for name in encoder.state_dict() if name.startswith("llama_proj.")]
+    tensors = in_pickle(projection, "model").items()
+    put(encoder, tensors, identical(names), source=str(projection))
     language = empty_model("AutoModelForCausalLM", config)
     _fill_layers(language, vicuna, put)
     stages.fill_language(language, put)
@@ -242,12 +253,13 @@ def _language_config(vicuna: Files, rows: int) -> Any:
 def _fill_layers(language: Any, vicuna: Files, put: Put) -> None:
     """Fill all but embeddings and head, which the stage checkpoints replace."""
     tables = tuple(f"{table}." for table in _TABLES)
-    layout = identical(n for n in language.state_dict() if not n.startswith(tables))
+    names = [name for name in language.state_dict() if not name.startswith(tables)]
     tensors = read_stored(vicuna, lambda name: not name.startswith(tables))
     layers = range(language.config.num_hidden_layers)
     # Files of older transformers hold these buffers; they are computed anew.
     rotary = [f"model.layers.{i}.self_attn.rotary_emb.inv_freq" for i in layers]
-    put(language, tensors, layout, source=vicuna.describe(), tolerated=rotary)
+    source = vicuna.describe()
+    put(language, tensors, identical(names), source=source, tolerated=rotary)
 
 
 STAGE_1 = "stage1_cc3m.ckpt"
@@ -279,6 +291,7 @@ def merge(model: Any, stored: Mapping[str, Any], prefix: str, source: str) -> No
             linears[name] = getattr(layer.self_attn, target)
     first = f"{prefix}layers.0.self_attn.q_proj.lora_A.default.weight"
     rank = shape_of(stored, first, source, 2)[0]
+    # One pair of matrices for each, (rank, inputs) and (outputs, rank).
     updates = nn.ModuleList()
     layout: dict[str, Place] = {}
     for number, (name, linear) in enumerate(linears.items()):
@@ -288,6 +301,7 @@ def merge(model: Any, stored: Mapping[str, Any], prefix: str, source: str) -> No
             updates.append(nn.ParameterList([down, up]))
         layout[f"{prefix}{name}.lora_A.default.weight"] = Place(f"{number}.0")
         layout[f"{prefix}{name}.lora_B.default.weight"] = Place(f"{number}.1")
+    # All that is stored of the layers, so that an update of another matrix is told.
     low_rank = ((k, v) for k, v in stored.items() if k.startswith(f"{prefix}layers."))
     device = model.lm_head.weight.device
     fill(updates, low_rank, layout, source=source, device=device, dtype=torch.float32)
@@ -335,9 +349,11 @@ class StageCheckpoints:
             merge(model, stored, f"{_LLAMA_2}model.", self.last_source)
 
     def _tables(self) -> tuple[Mapping[str, Any], dict[str, str]]:
+        """Return the last file's tensors, and its names of embeddings and head -> ours."""
         if (stored := self.stage_2()) is None:
-            names = {f"{_LLAMA_1}{t}.weight": f"{t}.weight" for t in _TABLES}
+            names = {f"{_LLAMA_1}{table}.weight": f"{table}.weight" for table in _TABLES}
             return self.stage_1(), names
+        # peft's name of a module that is trained in full.
         saved = "modules_to_save.default.weight"
         return stored, {f"{_LLAMA_2}{t}.{saved}": f"{t}.weight" for t in _TABLES}
 
@@ -377,9 +393,16 @@ def random_models(
     encoder.llama_proj.bias[0] = held_level(config.hidden_size)
     made_up = range(300, pieces.size)
     words = made_up if sizes["vocabulary"] else PIECES.ids(tokenizer)
-    marks = (vocabulary.begin_image, pieces.id_of(_MARK_PIECE))
-    shares = {m: s for m, s in zip(marks, _SHARES[weights], strict=True) if m is not None}
-    steer(model, words, set(range(vocabulary.rows)) - set(words), shares, [*words][:40])
+    mark = pieces.id_of(_MARK_PIECE)
+    assert mark is not None, "`toy_tokenizer` has it"
+    begins, ends = _SHARES[weights]
+    steer(
+        model,
+        words=words,
+        unwanted=set(range(vocabulary.rows)) - set(words),
+        shares={vocabulary.begin_image: begins, mark: ends},
+        context=[*words][:40],
+    )
     return model, vocabulary, encoder
 
 
@@ -397,9 +420,10 @@ _SPECIALS = ("<unk>", "<s>", "</s>")
 
 def toy_tokenizer(size: int | None = None) -> Tokenizer:
     """Return special pieces, bytes and words in LLaMA's order, filled up to `size`."""
-    names = [*_SPECIALS, *(f"<0x{byte:02X}>" for byte in range(256)), _SPACE]
-    names += [chr(code) for code in range(33, 127)]
-    names += [a + b for a, b in _MARK_MERGES]
+    octets = [f"<0x{byte:02X}>" for byte in range(256)]
+    printable = [chr(code) for code in range(33, 127)]
+    marks = [first + second for first, second in _MARK_MERGES]
+    names = [*_SPECIALS, *octets, _SPACE, *printable, *marks]
     ids, word_merges = PIECES.vocabulary(names, size)
     merges = [*_MARK_MERGES, *word_merges]
     model = models.BPE(
@@ -408,8 +432,13 @@ def toy_tokenizer(size: int | None = None) -> Tokenizer:
     tokenizer = Tokenizer(model)
     spaces = [normalizers.Prepend(_SPACE), normalizers.Replace(" ", _SPACE)]
     tokenizer.normalizer = normalizers.Sequence(spaces)
-    spelling = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
-    strip = decoders.Strip(" ", 1, 0)
-    tokenizer.decoder = decoders.Sequence([*spelling, strip])
+    # The last step drops the space that the first one put before a text.
+    steps = [
+        decoders.Replace(_SPACE, " "),
+        decoders.ByteFallback(),
+        decoders.Fuse(),
+        decoders.Strip(" ", 1, 0),
+    ]
+    tokenizer.decoder = decoders.Sequence(steps)
     tokenizer.add_special_tokens(list(_SPECIALS))
     return tokenizer

@@ -133,10 +133,14 @@ class MiniGPT5DraftSettings(ModelSettings):
     @property
     def wording(self) -> Wording:
         """The template with the overrides of these settings."""
-        defaults = WORDINGS[self.finetuned]
-        own = (self.system_prompt, self.human, self.request, self.after_last_image)
-        pairs = zip(own, defaults, strict=True)
-        return Wording(*(default if text is None else text for text, default in pairs))
+        own = {
+            "system": self.system_prompt,
+            "human": self.human,
+            "request": self.request,
+            "after_last_image": self.after_last_image,
+        }
+        overrides = {name: text for name, text in own.items() if text is not None}
+        return WORDINGS[self.finetuned]._replace(**overrides)
 
     def key_fields(self, weights: Weights) -> dict[str, Any]:
         """As for every model, with the text of the template."""

@@ -49,17 +49,16 @@ def encoder_pixels(image: Image, side: int, fit: Literal["pad", "crop"]) -> Tens
     pil_image = decode(image)
     if (factor := math.ceil(max(pil_image.size) / _LONGEST)) > 1:
         pil_image = pil_image.reduce(factor)
-    square = (
-        pad_to_square(pil_image, side) if fit == "pad" else crop_to_square(pil_image, side)
-    )
-    return clip_pixels(square)
+    to_square = pad_to_square if fit == "pad" else crop_to_square
+    return clip_pixels(to_square(pil_image, side))
 
 
 def pad_to_square(pil_image: Pillow.Image, side: int) -> Pillow.Image:
     """Return the whole image in the middle of a white square, scaled to `side` pixels."""
     longest = max(pil_image.size)
     square = Pillow.new("RGB", (longest, longest), (255, 255, 255))
-    left, top = ((longest - length) // 2 for length in pil_image.size)
+    left = (longest - pil_image.width) // 2
+    top = (longest - pil_image.height) // 2
     square.paste(pil_image, (left, top))
     return square.resize((side, side), Pillow.Resampling.BILINEAR)
 
@@ -179,9 +178,9 @@ class Blip2:
     def fill(self, encoder: ImageEncoder, put: Put) -> None:
         """Fill an encoder, except its projection, strictly."""
         prefixes = ("vision_model.", "qformer.", "query_tokens")
-        layout = identical(n for n in encoder.state_dict() if n.startswith(prefixes))
+        names = [name for name in encoder.state_dict() if name.startswith(prefixes)]
         tensors = read_stored(self.files, lambda name: name.startswith(prefixes))
-        put(encoder, tensors, layout, source=self.source)
+        put(encoder, tensors, identical(names), source=self.source)
 
 
 class LavisBlip2(Blip2):
@@ -211,12 +210,13 @@ class LavisBlip2(Blip2):
 
     def _qformer_config(self) -> dict[str, Any]:
         layer = "Qformer.bert.encoder.layer."
-        cross = r".*\.layer\.(\d+)\.crossattention\."
-        layers = {int(m[1]) for m in map(re.compile(cross).match, self._qformer) if m}
-        key = f"{layer}{min(layers, default=0)}.crossattention.self.key.weight"
+        # Only some layers read the image: every second one, as published.
+        crossing = _numbers(self._qformer, r".*\.layer\.(\d+)\.crossattention\.")
+        first = crossing[0] if crossing else 0
+        interval = crossing[1] - first if len(crossing) > 1 else 2
+        key = f"{layer}{first}.crossattention.self.key.weight"
         inner = f"{layer}0.intermediate_query.dense.weight"
         width = self._shape(self._qformer, "query_tokens", 3)[2]
-        interval = sorted(layers)[1] - sorted(layers)[0] if len(layers) > 1 else 2
         return {
             "hidden_size": width,
             "intermediate_size": self._shape(self._qformer, inner, 2)[0],
@@ -267,5 +267,14 @@ def _vit_tensors(stored: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
 
 
 def _length(names: Iterable[str], pattern: str) -> int:
-    indices = {int(m[1]) for m in map(re.compile(pattern).match, names) if m}
-    return max(indices, default=-1) + 1
+    """Return how many layers there are, by the numbers in their parameters' names."""
+    return max(_numbers(names, pattern), default=-1) + 1
+
+
+def _numbers(names: Iterable[str], pattern: str) -> list[int]:
+    """Return the numbers in the pattern's group, ascending."""
+    numbers: set[int] = set()
+    for name in names:
+        if match := re.match(pattern, name):
+            numbers.add(int(match[1]))
+    return sorted(numbers)

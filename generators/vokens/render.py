@@ -42,7 +42,7 @@ class VokenMapper(nn.Module):
     def __init__(
         self, size: Mapping[str, int], first: nn.Module, last: nn.Module | None = None
     ) -> None:
-        """Take dimensions as `stored_size` returns them."""
+        """Take dimensions as `size_of` returns them."""
         super().__init__()
         self.first = first
         width = size["width"]
@@ -64,16 +64,19 @@ class VokenMapper(nn.Module):
         return mapped if self.last is None else self.last(mapped)
 
 
-def stored_size(
+def size_of(
     tensors: Mapping[str, Any], source: str, *, first: str, transformer: str, queries: str
 ) -> dict[str, int]:
     """Return a stored mapper's dimensions but its heads, which no file has."""
     width, states = shape_of(tensors, f"{first}.weight", source, 2)
     layer = f"{transformer}.encoder.layers.{{}}.linear1.weight"
+    layers = 0
+    while layer.format(layers) in tensors:
+        layers += 1
     return {
         "states": states,
         "width": width,
-        "layers": sum(layer.format(i) in tensors for i in range(len(tensors))),
+        "layers": layers,
         "inner": shape_of(tensors, layer.format(0), source, 2)[0],
         "queries": shape_of(tensors, queries, source, 3)[1],
     }
@@ -142,6 +145,7 @@ class VokenRender:
         return states, request.seed or 0
 
     def _draw(self, images: Sequence[tuple[Tensor, int]]) -> list[Outcome[Drawing]]:
+        # (images, vokens, width) become (images, queries, out).
         states = torch.stack([states for states, _ in images])
         conditions: dict[str, Any] = {"prompt_embeds": self.map_states(states)}
         if self._unconditional is not None:
@@ -189,12 +193,15 @@ def _gill_mapper(
     checkpoint: GillCheckpoint, device: torch.device
 ) -> tuple[VokenMapper, int]:
     """Return the published mapper, and the number of vokens that it reads."""
-    names = {"first": "fc", "transformer": "tfm", "queries": "query_embs"}
-    names = {part: f"{gill.MAPPER}.{name}" for part, name in names.items()}
+    names = {
+        "first": f"{gill.MAPPER}.fc",
+        "transformer": f"{gill.MAPPER}.tfm",
+        "queries": f"{gill.MAPPER}.query_embs",
+    }
     tensors = checkpoint.tensors
     last = f"{gill.MAPPER}.model"
     source = f"{gill.CHECKPOINT} of {checkpoint.source}"
-    size = stored_size(tensors, source, **names)
+    size = size_of(tensors, source, **names)
     size["out"] = shape_of(tensors, f"{last}.weight", source, 2)[0]
     # As in `TextFcLayer` (gill/layers.py).
     size["heads"] = read_config("gill")["mapper"]["heads"]
@@ -249,12 +256,13 @@ def _minigpt5_mapper(settings: MiniGPT5RenderSettings, device: torch.device) -> 
     stored_2 = stages.stage_2()
     source = f"{minigpt5.STAGE_1} of {stages.files.describe()}"
     names = {"transformer": "llm_to_t2i_mapping", "queries": "t2i_decoder_prompt"}
-    mapper = empty_minigpt5_mapper(stored_size(stored_1, source, first="fc.0", **names))
+    mapper = empty_minigpt5_mapper(size_of(stored_1, source, first="fc.0", **names))
     layout = mapper_layout(mapper, first="fc", **names)
     put = partial(fill, device=device, dtype=torch.float32, tolerated=("model",))
     put(mapper, stored_1.items(), layout, source=source)
     if stored_2 is not None:
+        # Of the mapper, the second file holds the transformer alone.
         prefix = f"{names['transformer']}."
-        later = {k: place for k, place in layout.items() if k.startswith(prefix)}
+        later = {name: p for name, p in layout.items() if name.startswith(prefix)}
         put(mapper, stored_2.items(), later, source=stages.last_source)
     return mapper

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -38,9 +39,10 @@ class AnswerPrompt(ChatPrompt):
     def paths(self) -> list[Ids]:
         """The fewest beginnings of answers that lead to every token's distribution."""
         before = {ids[:-1] for ids in self.answers.values()}
+        # A path leads past the distributions of every shorter one that it begins with.
         within = set[Ids]()
         for path in before:
-            within.update(path[:n] for n in range(len(path)))
+            within.update(path[:length] for length in range(len(path)))
         return sorted(before - within)
 
 
@@ -60,11 +62,10 @@ class AnswerProbabilities(PromptedModel[AnswerPrompt, Logprobs]):
     def _prompt(self, request: LogprobsRequest) -> AnswerPrompt | Skip | Failure:
         if failure := empty(request.question):
             return failure
-        encode = self._tokenizer.encode
-        answers = {
-            answer: tuple(encode(answer, add_special_tokens=False))
-            for answer in request.answers
-        }
+        answers: dict[str, Ids] = {}
+        for answer in request.answers:
+            ids = self._tokenizer.encode(answer, add_special_tokens=False)
+            answers[answer] = tuple(ids)
         if not answers or not all(answers.values()):
             return Failure(f"each answer needs a token at least: {request.answers}")
         content = (*request.shown, *request.question)
@@ -82,53 +83,72 @@ class AnswerProbabilities(PromptedModel[AnswerPrompt, Logprobs]):
     def _read(
         self, prompts: list[AnswerPrompt], inputs: Any, lengths: list[int]
     ) -> list[Outcome[Logprobs]]:
-        rows: list[tuple[int, Ids]] = []
-        for number, prompt in enumerate(prompts):
-            rows += [(number, path) for path in prompt.paths]
-        prompt_of_row = [prompts[number] for number, _ in rows]
+        rows: list[AnswerRow] = []
+        for place, prompt in enumerate(prompts):
+            for path in prompt.paths:
+                rows.append(AnswerRow(place, prompt, path))
+        of_rows = [row.prompt for row in rows]
         if len(rows) > len(prompts):
-            inputs = self._prompts.encode(prompt_of_row)
-        images = [prompt.image_digests for prompt in prompt_of_row]
-        reader = AnswerReader([(prompts[number].answers, path) for number, path in rows])
-        # One step more than the path has: what may follow its last token is read too.
-        limits = [len(path) + 1 for _, path in rows]
-        seeds = [0] * len(rows)  # of which nothing is sampled
-        tracks = self._write(PromptBatch(inputs, images, limits, seeds, reader))
-        known: list[dict[Ids, float]] = [{} for _ in prompts]
+            inputs = self._prompts.encode(of_rows)
+        reader = AnswerReader(rows)
+        batch = PromptBatch(
+            inputs,
+            images=[prompt.image_digests for prompt in of_rows],
+            # One step more than the path has: what may follow its last token is read too.
+            limits=[len(row.path) + 1 for row in rows],
+            # Nothing is sampled.
+            seeds=[0] * len(rows),
+            choose=reader,
+        )
+        tracks = self._write(batch)
+        logprobs: list[dict[Ids, float]] = [{} for _ in prompts]
         broken = set[int]()
-        for (number, _), logprobs, track in zip(rows, reader.logprobs, tracks, strict=True):
-            known[number] |= logprobs
+        for row, read, track in zip(rows, reader.logprobs, tracks, strict=True):
+            logprobs[row.place] |= read
             if track.stop == NO_NUMBERS:
-                broken.add(number)
+                broken.add(row.place)
         outcomes: list[Outcome[Logprobs]] = []
-        for number, prompt in enumerate(prompts):
-            if number in broken:
+        for place, prompt in enumerate(prompts):
+            if place in broken:
                 outcomes.append(no_numbers(SCORES, self._model.dtype))
             else:
-                outcomes.append(_result(prompt, known[number], lengths[number]))
+                outcomes.append(_result(prompt, logprobs[place], lengths[place]))
         return outcomes
+
+
+class AnswerRow(NamedTuple):
+    """A row of a batch: one of the paths along which a prompt's answers are read."""
+
+    place: int
+    """Of the prompt in the batch before it had more rows than one."""
+    prompt: AnswerPrompt
+    path: Ids
+    """The tokens that are put into the reply."""
 
 
 class AnswerReader:
     """Reads what it is asked for from each row's logits, and leads the row on its path."""
 
-    def __init__(self, rows: Sequence[tuple[dict[str, Ids], Ids]]) -> None:
-        """`rows` are a question's answers, and the tokens that are put into its reply."""
-        self._wanted = [_beginnings_along(path, answers) for answers, path in rows]
+    def __init__(self, rows: Sequence[AnswerRow]) -> None:
+        self._wanted = [_beginnings_along(row.path, row.prompt.answers) for row in rows]
+        """By row and step, the beginnings of answers whose last token is read."""
         # One step more than any row has: a row that has ended may be asked once more.
-        steps = max(len(beginnings) for beginnings in self._wanted) + 1
-        most = max(len(step) for row in self._wanted for step in row)
+        steps = max(map(len, self._wanted)) + 1
+        most = max(map(len, chain.from_iterable(self._wanted)))
         self._tokens = torch.zeros(len(rows), steps, dtype=torch.long)
         """The path of each row, then any token that it asks for: (rows, steps)."""
         self._columns = torch.zeros(len(rows), steps, most, dtype=torch.long)
         """The tokens whose logarithms are read: (rows, steps, tokens)."""
-        for row, (_, path) in enumerate(rows):
-            for step, beginnings in enumerate(self._wanted[row]):
+        for number, row in enumerate(rows):
+            for step, beginnings in enumerate(self._wanted[number]):
                 asked = torch.tensor([ids[-1] for ids in beginnings])
-                self._columns[row, step, : len(asked)] = asked
-                self._tokens[row, step] = path[step] if step < len(path) else asked[0]
+                self._columns[number, step, : len(asked)] = asked
+                is_last = step == len(row.path)
+                self._tokens[number, step] = asked[0] if is_last else row.path[step]
         self._values = torch.zeros(len(rows), steps, most)
+        """What is read: (rows, steps, tokens)."""
         self._steps = torch.zeros(len(rows), dtype=torch.long)
+        """The step at which each row is: (rows,)."""
 
     def __call__(self, logits: Tensor, records: Tensor) -> Tensor:
         """Return the next token of each row's path; NONE where logits are no numbers."""
@@ -148,13 +168,14 @@ class AnswerReader:
     @property
     def logprobs(self) -> list[dict[Ids, float]]:
         """By row: of each beginning of an answer, that of its last token."""
-        found: list[dict[Ids, float]] = []
-        for row, steps in zip(self._values.tolist(), self._wanted, strict=True):
-            own: dict[Ids, float] = {}
-            for values, beginnings in zip(row, steps, strict=False):
-                own |= zip(beginnings, values, strict=False)
-            found.append(own)
-        return found
+        rows: list[dict[Ids, float]] = []
+        for steps, wanted in zip(self._values.tolist(), self._wanted, strict=True):
+            logprobs: dict[Ids, float] = {}
+            # There is room for the longest path, and for the most tokens of a step.
+            for values, beginnings in zip(steps, wanted, strict=False):
+                logprobs |= zip(beginnings, values, strict=False)
+            rows.append(logprobs)
+        return rows
 
 
 def _beginnings_along(path: Ids, answers: Mapping[str, Ids]) -> list[list[Ids]]:
@@ -163,25 +184,24 @@ def _beginnings_along(path: Ids, answers: Mapping[str, Ids]) -> list[list[Ids]]:
     At step n the reply has n tokens of the path: the distribution of the next token is read
     for every answer that begins with these and goes on.
     """
-    steps = []
-    for n in range(len(path) + 1):
-        going_on = [ids for ids in answers.values() if ids[:n] == path[:n] and len(ids) > n]
-        steps.append(sorted({ids[: n + 1] for ids in going_on}))
+    steps: list[list[Ids]] = []
+    for length in range(len(path) + 1):
+        beginnings: set[Ids] = set()
+        for ids in answers.values():
+            if len(ids) > length and ids[:length] == path[:length]:
+                beginnings.add(ids[: length + 1])
+        steps.append(sorted(beginnings))
     return steps
-
-
-def _token_logprobs(ids: Ids, known: Mapping[Ids, float]) -> tuple[float, ...]:
-    """Return that of each token of an answer, by the beginnings that end in them."""
-    return tuple(known[ids[:n]] for n in range(1, len(ids) + 1))
 
 
 def _result(
     prompt: AnswerPrompt, logprobs: dict[Ids, float], length: int
 ) -> Result[Logprobs]:
-    answers = {
-        answer: AnswerTokens(ids, _token_logprobs(ids, logprobs))
-        for answer, ids in prompt.answers.items()
-    }
+    """Return the record of a prompt of that length, by beginnings of its answers."""
+    answers: dict[str, AnswerTokens] = {}
+    for answer, ids in prompt.answers.items():
+        of_tokens = [logprobs[ids[:end]] for end in range(1, len(ids) + 1)]
+        answers[answer] = AnswerTokens(ids, tuple(of_tokens))
     notes: dict[str, Any] = {"prompt": prompt.text}
     if prompt.neutralised:
         notes["neutralised"] = list(prompt.neutralised)

@@ -142,15 +142,15 @@ class EmbeddedPromptReader:
         `images` are the digests of each prompt's images.
         """
         digests = list(chain.from_iterable(images))
-        each = list(_of_each_image(inputs)) if digests else []
-        features = self._features(dict(zip(digests, each, strict=True)))
-        grids = (image.get("image_grid_thw") for image in each)
+        image_inputs = list(_inputs_of_images(inputs)) if digests else []
+        features = self._features(dict(zip(digests, image_inputs, strict=True)))
+        left = iter(image_inputs)
         names = [name for name in _PER_TOKEN if name in inputs]
-        prompts = []
+        prompts: list[ReadPrompt] = []
         for row, own in enumerate(images):
             padded = {name: inputs[name][row] for name in names}
             own_features = [features[digest] for digest in own]
-            own_grids = list(islice(grids, len(own)))
+            own_grids = [image.get("image_grid_thw") for image in islice(left, len(own))]
             prompts.append(self._prompt(padded, own_features, own_grids))
         return prompts
 
@@ -160,6 +160,7 @@ class EmbeddedPromptReader:
         features: Sequence[Tensor],
         grids: Sequence[Tensor | None],
     ) -> ReadPrompt:
+        """Return a prompt as the decoder reads it; `padded` has rows of `_PER_TOKEN`."""
         real = padded.pop("attention_mask").bool()
         tokens = {name: values[real].cpu() for name, values in padded.items()}
         ids = tokens["input_ids"]
@@ -172,14 +173,15 @@ class EmbeddedPromptReader:
     def _position_ids(
         self, tokens: dict[str, Tensor], grids: Sequence[Tensor | None]
     ) -> Tensor:
+        """Return where each token stands: (positions, axes)."""
         ids = tokens["input_ids"]
         if not self._has_mrope:
             return torch.arange(len(ids))[:, None]
-        known = [grid for grid in grids if grid is not None]
+        of_images = [grid for grid in grids if grid is not None]
         position_ids, _ = self._model.get_rope_index(
             ids[None],
             mm_token_type_ids=tokens["mm_token_type_ids"][None],
-            image_grid_thw=torch.cat(known).cpu() if known else None,
+            image_grid_thw=torch.cat(of_images).cpu() if of_images else None,
         )
         of_prompt: Tensor = position_ids[:, 0].T
         return of_prompt
@@ -198,19 +200,21 @@ class EmbeddedPromptReader:
         return [features.to("cpu", copy=True) for features in read.pooler_output]
 
 
-def _of_each_image(inputs: Any) -> Iterator[ImageInput]:
+def _inputs_of_images(inputs: Any) -> Iterator[ImageInput]:
+    """Yield what a processor has prepared of each image, in their order."""
     pixels = inputs["pixel_values"]
-    if "image_grid_thw" not in inputs and "image_sizes" not in inputs:
-        yield from ({"pixel_values": image[None]} for image in pixels)
-        return
-    if "image_grid_thw" not in inputs:
+    if "image_grid_thw" in inputs:
+        # Patches of all images, one after another, without a dimension for images.
+        grids = inputs["image_grid_thw"]
+        of_images = pixels.split(grids.prod(-1).tolist())
+        for patches, grid in zip(of_images, grids, strict=True):
+            yield {"pixel_values": patches, "image_grid_thw": grid[None]}
+    elif "image_sizes" in inputs:
         for tiles, size in zip(pixels, inputs["image_sizes"], strict=True):
             yield {"pixel_values": tiles[None], "image_sizes": size[None]}
-        return
-    # Patches of all images, one after another, without a dimension for images.
-    grids = inputs["image_grid_thw"]
-    for patches, grid in zip(pixels.split(grids.prod(-1).tolist()), grids, strict=True):
-        yield {"pixel_values": patches, "image_grid_thw": grid[None]}
+    else:
+        for image in pixels:
+            yield {"pixel_values": image[None]}
 
 
 @torch.inference_mode()
@@ -219,14 +223,17 @@ def by_streams(
 ) -> list[TextTrack]:
     """Write by streams, at most `rows` texts at a time."""
     read = reader(prompts.inputs, prompts.images)
-    longest = max(len(p.ids) + n for p, n in zip(read, prompts.limits, strict=True))
-    streams = Streams(model.model.language_model, longest, reader.axes)
-    chooser = prompts.chooser(settings, [p.ids for p in read])
+    ids = [prompt.ids for prompt in read]
+    # Of each row: the positions of its prompt and of all that may follow.
+    most = [len(own) + limit for own, limit in zip(ids, prompts.limits, strict=True)]
+    streams = Streams(model.model.language_model, max(most), reader.axes)
+    chooser = prompts.chooser(settings, ids)
     embedding = model.get_input_embeddings()
 
     def open_streams(records: list[int]) -> list[Stream]:
-        new = [read[record] for record in records]
-        return streams.open([p.embeddings for p in new], [p.position_ids for p in new])
+        embeddings = [read[record].embeddings for record in records]
+        position_ids = [read[record].position_ids for record in records]
+        return streams.open(embeddings, position_ids)
 
     def choose(states: Tensor, records: Tensor) -> Tensor:
         logits = model.lm_head(states[0]).float()
@@ -317,9 +324,8 @@ class TokenChooser:
         settings = self._settings
         if settings.temperature == 0:
             return scores.argmax(dim=-1)
-        limited = nucleus(
-            shortlist(scores / settings.temperature, settings.top_k), settings.top_p
-        )
+        scaled = scores / settings.temperature
+        limited = nucleus(shortlist(scaled, settings.top_k), settings.top_p)
         # In vocabulary order, in float64.
         return draw_tokens(limited.double().softmax(-1), self._numbers.draw(records))
 
@@ -341,4 +347,6 @@ def plain_generation(model: Any, tokenizer: Any) -> GenerationConfig:
 def end_ids(holder: Any) -> set[int]:
     """Return the tokens that end a text, of a generation config or a tokenizer."""
     ends = holder.eos_token_id
-    return set(ends) if isinstance(ends, list | tuple) else {ends} - {None}
+    if ends is None:
+        return set()
+    return set(ends) if isinstance(ends, list | tuple) else {ends}

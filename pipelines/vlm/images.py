@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,8 +24,14 @@ from plait.generators.overflow import SCORES, no_numbers
 from plait.pipelines.chat.settings import GeneratedImagesSettings
 from plait.pipelines.vlm.stage import device_map_of, load_pretrained
 
-Drawn = tuple[Tensor, bool]
-"""Pixels (3, height, width), or (height, width, 3), and whether all scores were numbers."""
+
+class RawImage(NamedTuple):
+    """An image as a model gives it."""
+
+    pixels: Tensor
+    """(3, height, width), or (height, width, 3), as the image processor normalises."""
+    sound: bool
+    """Whether all scores were numbers."""
 
 
 class GeneratedImages:
@@ -57,15 +63,16 @@ class GeneratedImages:
 
     def _draw(self, pairs: Sequence[tuple[str, int]]) -> list[Outcome[Drawing]]:
         drawer = self.drawer
-        prompts = [p + drawer.suffix for p, _ in pairs]
-        seeds = [s for _, s in pairs]
+        prompts = [prompt + drawer.suffix for prompt, _ in pairs]
+        seeds = [seed for _, seed in pairs]
         with torch.inference_mode():
-            drawn = drawer.draw(prompts, seeds)
+            images = drawer.draw(prompts, seeds)
         outcomes = list[Outcome[Drawing]]()
-        for prompt, seed, (pixels, sound) in zip(prompts, seeds, drawn, strict=True):
+        for prompt, seed, image in zip(prompts, seeds, images, strict=True):
             notes = {"prompt": prompt, "seed": seed, "by": drawer.by}
-            if sound:
-                outcomes.append(Result(Drawing(_rgb(drawer, pixels)), {"images": 1}, notes))
+            if image.sound:
+                drawing = Drawing(_rgb(drawer, image.pixels))
+                outcomes.append(Result(drawing, {"images": 1}, notes))
             else:
                 outcomes.append(no_numbers(SCORES, drawer.model.dtype, {}, notes))
         return outcomes
@@ -76,10 +83,11 @@ def _rgb(drawer: Drawer, pixels: Tensor) -> Any:
 
     That method itself takes another layout and type from one image processor to the next.
     """
-    last = pixels if pixels.shape[-1] == 3 else pixels.permute(1, 2, 0)
+    channels_last = pixels if pixels.shape[-1] == 3 else pixels.permute(1, 2, 0)
     about = drawer.processor.image_processor
-    mean, std = (torch.tensor(list(v)) for v in (about.image_mean, about.image_std))
-    values = (last.float().cpu() * std + mean) * 255
+    mean = torch.tensor(list(about.image_mean))
+    deviation = torch.tensor(list(about.image_std))
+    values = (channels_last.float().cpu() * deviation + mean) * 255
     return values.nan_to_num().clamp(0, 255).to(torch.uint8).numpy()
 
 
@@ -107,11 +115,14 @@ class Drawer:
         if settings.prompt_suffix is not None:
             self.suffix = settings.prompt_suffix
 
-    def draw(self, prompts: Sequence[str], seeds: Sequence[int]) -> list[Drawn]:
-        """Return the pixels of each prompt."""
-        return [self._one(*pair) for pair in zip(prompts, seeds, strict=True)]
+    def draw(self, prompts: Sequence[str], seeds: Sequence[int]) -> list[RawImage]:
+        """Return the image of each prompt."""
+        images: list[RawImage] = []
+        for prompt, seed in zip(prompts, seeds, strict=True):
+            images.append(self._draw_one(prompt, seed))
+        return images
 
-    def _one(self, prompt: str, seed: int) -> Drawn:
+    def _draw_one(self, prompt: str, seed: int) -> RawImage:
         message = {"role": "user", "content": [{"type": "text", "text": prompt}]}
         text = self.processor.apply_chat_template(
             [message], tokenize=False, add_generation_prompt=True
@@ -131,7 +142,7 @@ class Drawer:
                 guidance_scale=self.guidance,
                 **choice,
             )
-        return self.model.decode_image_tokens(codes)[0], True
+        return RawImage(self.model.decode_image_tokens(codes)[0], sound=True)
 
 
 _SUFFIX = " masterpiece, film grained, best quality."
@@ -163,11 +174,12 @@ class Emu3Drawer(Drawer):
         negative = settings.negative_prompt
         self.negative = _NEGATIVE if negative is None else negative
 
-    def draw(self, prompts: Sequence[str], seeds: Sequence[int]) -> list[Drawn]:
-        """Return the pixels of each prompt."""
-        free = [self.negative] * len(prompts) * (self.guidance > 1)
+    def draw(self, prompts: Sequence[str], seeds: Sequence[int]) -> list[RawImage]:
+        """Return the image of each prompt."""
+        # What guidance leads away from, if it does.
+        negative = [self.negative] * len(prompts) if self.guidance > 1 else []
         inputs = self.processor(
-            text=[*prompts, *free],
+            text=[*prompts, *negative],
             return_for_image_generation=True,
             ratio=self.settings.ratio,
             image_area=self.settings.image_area,
@@ -193,7 +205,10 @@ class Emu3Drawer(Drawer):
         pixels = self.model.decode_image_tokens(
             image_tokens=written, height=height, width=width
         )
-        return list(zip(pixels, codes.sound.tolist(), strict=True))
+        images: list[RawImage] = []
+        for own, sound in zip(pixels, codes.sound.tolist(), strict=True):
+            images.append(RawImage(own, sound))
+        return images
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,10 +240,12 @@ class Emu3Layout:
 
     def only_token_at(self, place: int) -> int | None:
         """Return the only token that may stand there; None where any code may."""
-        after = place - self.height * (self.width + 1)
-        if after >= 0:
-            return self.closing[after]
-        return self.line if (place + 1) % (self.width + 1) == 0 else None
+        # A row has one token more than codes: its end.
+        row_length = self.width + 1
+        behind_rows = place - self.height * row_length
+        if behind_rows >= 0:
+            return self.closing[behind_rows]
+        return self.line if (place + 1) % row_length == 0 else None
 
 
 class GuidedCodes(LogitsProcessor):  # type: ignore[misc]
@@ -259,17 +276,23 @@ class GuidedCodes(LogitsProcessor):  # type: ignore[misc]
         images = len(self._images)
         fixed = self._layout.only_token_at(len(self._chosen))
         if fixed is None:
-            columns = scores.float().log_softmax(-1)[:, self._layout.codes]
-            mixed = columns[:images]
-            if self._guidance > 1:
-                free = columns[images:]
-                mixed = free + self._guidance * (mixed - free)
-            self.sound &= are_numbers(mixed)
-            draw = partial(self._numbers.draw, self._images)
-            columns = self._sampler.choose(mixed.nan_to_num(), draw)
-            tokens = self._layout.codes[columns]
+            tokens = self._choose_codes(scores)
         else:
             tokens = torch.full((images,), fixed, device=scores.device)
         self._chosen.append(tokens)
-        rows = tokens.repeat(len(scores) // images)[:, None]
-        return torch.full_like(scores, -torch.inf).scatter(1, rows, 0.0)
+        # All rows of an image read the same token.
+        of_rows = tokens.repeat(len(scores) // images)[:, None]
+        return torch.full_like(scores, -torch.inf).scatter(1, of_rows, 0.0)
+
+    def _choose_codes(self, scores: Tensor) -> Tensor:
+        """Return the next code of each image, (images,), by scores (rows, vocabulary)."""
+        images = len(self._images)
+        logits = scores.float().log_softmax(-1)[:, self._layout.codes]
+        guided = logits[:images]
+        if self._guidance > 1:
+            free = logits[images:]
+            guided = free + self._guidance * (guided - free)
+        self.sound &= are_numbers(guided)
+        draw = partial(self._numbers.draw, self._images)
+        columns = self._sampler.choose(guided.nan_to_num(), draw)
+        return self._layout.codes[columns]

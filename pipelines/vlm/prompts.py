@@ -71,8 +71,9 @@ class ChatPromptWriter:
         try:
             images = tuple(self._fit(decode(image)) for image in request.images)
             plain, broken = self._control.neutralise(turns)
+            messages = [_message(turn) for turn in plain]
             text: str = self._processor.apply_chat_template(
-                [_message(t) for t in plain], tokenize=False, add_generation_prompt=True
+                messages, tokenize=False, add_generation_prompt=True
             )
         except ImageError as error:
             return Failure(str(error))
@@ -81,6 +82,7 @@ class ChatPromptWriter:
         return ChatPrompt(text, images, broken, request)
 
     def _fit(self, image: Pillow.Image) -> Pillow.Image:
+        """Return the image, within the budget where the processor does not keep it."""
         limit = self._shrink_to
         if limit is None or image.width * image.height <= limit:
             return image
@@ -91,27 +93,32 @@ class ChatPromptWriter:
 
     def encode(self, prompts: Sequence[ChatPrompt]) -> Any:
         """Return a batch padded on the left: input_ids (prompts, length), ..."""
-        images = [list(p.images) for p in prompts]
+        images = [list(prompt.images) for prompt in prompts]
+        # Some templates write the first token themselves.
         bos = self._processor.tokenizer.bos_token
+        has_bos = bool(bos) and prompts[0].text.startswith(bos)
         return self._processor(
-            text=[p.text for p in prompts],
+            text=[prompt.text for prompt in prompts],
             images=images if any(images) else None,
             padding=True,
             return_tensors="pt",
-            # Some templates write the first token themselves.
-            add_special_tokens=not (bos and prompts[0].text.startswith(bos)),
+            add_special_tokens=not has_bos,
             **self._image_kwargs,
         )
 
 
 def control_tokens(processor: Any) -> set[str]:
     """Return the tokens that only a chat template may write, never a user."""
+    tokens = set(_PLACEHOLDERS)
     template = str(processor.chat_template)
-    added = processor.tokenizer.added_tokens_decoder.values()
-    tokens = {t.content for t in added if t.special or t.content in template}
-    names = ("image_token", "video_token", "audio_token")
-    media = {getattr(processor, name, None) for name in names}
-    return tokens | {t for t in media if isinstance(t, str)} | set(_PLACEHOLDERS)
+    for token in processor.tokenizer.added_tokens_decoder.values():
+        if token.special or token.content in template:
+            tokens.add(token.content)
+    for name in ("image_token", "video_token", "audio_token"):
+        placeholder = getattr(processor, name, None)
+        if isinstance(placeholder, str):
+            tokens.add(placeholder)
+    return tokens
 
 
 def special_tokens(tokenizer: Any) -> dict[int, str]:
@@ -133,6 +140,7 @@ def ends_in_thought(processor: Any) -> bool:
 
 
 def _message(turn: Turn) -> dict[str, Any]:
+    """Return a turn as chat templates take it; images are given to the processor."""
     content: list[dict[str, str]] = []
     for segment in turn.content:
         if isinstance(segment, Text):

@@ -55,22 +55,24 @@ class PromptedModel(Generic[P, V]):
         raise NotImplementedError
 
     def _answer(self, prompts: list[P]) -> list[Outcome[V]]:
+        """Return one outcome per prompt; those that fail alone are taken out first."""
         try:
             inputs = self._prompts.encode(prompts)
         except Exception as error:
             # A processor raises for the whole batch: find the request it rejects.
             if len(prompts) > 1:
-                return list(chain.from_iterable(self._answer([p]) for p in prompts))
+                return list(chain.from_iterable(self._answer([own]) for own in prompts))
             fault = Fault.BAD_INPUT if isinstance(error, ValueError) else Fault.ERROR
             return [Failure(f"the processor refuses the request: {error}", fault)]
         lengths = inputs["attention_mask"].sum(1).tolist()
         too_long = [self._too_long(length) for length in lengths]
-        if any(too_long):
-            pairs = zip(prompts, too_long, strict=True)
-            return answer_all(
-                [failure or prompt for prompt, failure in pairs], self._answer
-            )
-        return self._read(prompts, inputs, lengths)
+        if not any(too_long):
+            return self._read(prompts, inputs, lengths)
+        # The others are encoded again, without the padding to the longest.
+        answerable: list[P | Failure] = []
+        for prompt, failure in zip(prompts, too_long, strict=True):
+            answerable.append(failure or prompt)
+        return answer_all(answerable, self._answer)
 
     def _too_long(self, length: int) -> Failure | None:
         limit = self.settings.max_input_tokens
@@ -108,15 +110,23 @@ class VisionLanguageModel(PromptedModel[ChatPrompt, Draft]):
     def _read(
         self, prompts: list[ChatPrompt], inputs: Any, lengths: list[int]
     ) -> list[Outcome[Draft]]:
-        limits = [self._longest(prompt) for prompt in prompts]
-        if (context := self._context) is not None:
-            rooms = (context - length for length in lengths)
-            limits = [min(pair) for pair in zip(limits, rooms, strict=True)]
-        seeds = [p.request.seed or 0 for p in prompts]
-        digests = [p.image_digests for p in prompts]
-        texts = self._write(PromptBatch(inputs, digests, limits, seeds))
-        parts = zip(prompts, texts, lengths, strict=True)
-        return [self._result(p, text, length) for p, text, length in parts]
+        limits: list[int] = []
+        for prompt, length in zip(prompts, lengths, strict=True):
+            limit = self._longest(prompt)
+            if self._context is not None:
+                limit = min(limit, self._context - length)
+            limits.append(limit)
+        batch = PromptBatch(
+            inputs,
+            images=[prompt.image_digests for prompt in prompts],
+            limits=limits,
+            seeds=[prompt.request.seed or 0 for prompt in prompts],
+        )
+        tracks = self._write(batch)
+        outcomes: list[Outcome[Draft]] = []
+        for prompt, track, length in zip(prompts, tracks, lengths, strict=True):
+            outcomes.append(self._result(prompt, track, length))
+        return outcomes
 
     def _result(
         self, prompt: ChatPrompt, track: TextTrack, length: int
@@ -219,6 +229,7 @@ def load_pretrained(
 
 
 def _prepare(processor: Any, model: str) -> None:
+    """Have a processor pad on the left, and write chats; CheckpointError if it cannot."""
     tokenizer = getattr(processor, "tokenizer", None)
     if tokenizer is None:
         raise CheckpointError(f"checkpoint {model!r} has no processor for text and images")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from PIL.Image import Resampling
 
 from plait.generators.errors import CheckpointError
 from plait.generators.loading.files import (
@@ -58,10 +59,11 @@ def as_open_clip(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]
             converted[_TRANSPOSED[name]] = tensor.T.contiguous()
         elif ".self_attn.q_proj." in name:
             # Query, key and value are stacked as in `torch.nn.MultiheadAttention`.
-            parts = [name.replace(".q_proj.", f".{p}_proj.") for p in "qkv"]
+            parts = [name.replace(".q_proj.", f".{part}_proj.") for part in "qkv"]
             if missing := [part for part in parts if part not in tensors]:
                 raise CheckpointError(f"CLIP weights lack {', '.join(missing)}")
-            converted[rename(name, _NAMES)] = torch.cat([tensors[p] for p in parts])
+            stacked = torch.cat([tensors[part] for part in parts])
+            converted[rename(name, _NAMES)] = stacked
         elif not re.search(r"\.position_ids$|\.self_attn\.[kv]_proj\.", name):
             converted[rename(name, _NAMES)] = tensor
     return converted
@@ -104,6 +106,7 @@ def config_of(about: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def _tower(config: Any) -> dict[str, Any]:
+    """Return what both towers' configurations have in common, in open_clip's terms."""
     return {
         "width": config.hidden_size,
         "layers": config.num_hidden_layers,
@@ -114,11 +117,16 @@ def _tower(config: Any) -> dict[str, Any]:
 
 def preprocessing_of(about: Mapping[str, Any]) -> dict[str, Any]:
     """Mean, deviation and resampling of a transformers processor, in open_clip's terms."""
+    # transformers 5 keeps them with the rest of a processor.
     settings = about.get("image_processor", about)
-    names = {"mean": "image_mean", "std": "image_std"}
-    fields = {ours: settings[name] for ours, name in names.items() if name in settings}
+    fields: dict[str, Any] = {}
+    if "image_mean" in settings:
+        fields["mean"] = settings["image_mean"]
+    if "image_std" in settings:
+        fields["std"] = settings["image_std"]
     if "resample" in settings:
-        fields["interpolation"] = "bilinear" if settings["resample"] == 2 else "bicubic"
+        is_bilinear = settings["resample"] == Resampling.BILINEAR
+        fields["interpolation"] = "bilinear" if is_bilinear else "bicubic"
     return fields
 
 
@@ -155,8 +163,8 @@ def read_checkpoint(settings: ClipSettings) -> Checkpoint:
     if config := files.find("config.json"):
         tensors = as_open_clip(_rename_keys(read_stored(files)))
         model = config_of(read_json(config), str(config))
-        names = ("preprocessor_config.json", "processor_config.json")
-        processor = next(filter(None, map(files.find, names)), None)
+        older = files.find("preprocessor_config.json")
+        processor = older or files.find("processor_config.json")
         about = preprocessing_of(read_json(processor)) if processor else {}
         return Checkpoint(tensors, model, about)
     raise CheckpointError(
@@ -166,6 +174,7 @@ def read_checkpoint(settings: ClipSettings) -> Checkpoint:
 
 
 def _bare(path: Path) -> Iterable[tuple[str, torch.Tensor]]:
+    """Return the tensors of a file of weights alone."""
     if path.suffix == ".safetensors":
         return in_safetensors(path)
     try:
@@ -179,5 +188,10 @@ def _bare(path: Path) -> Iterable[tuple[str, torch.Tensor]]:
 
 
 def _rename_keys(stored: Iterable[tuple[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    tensors = {name.removeprefix("module."): value for name, value in stored}
-    return {name: value for name, value in tensors.items() if name not in _LEFTOVERS}
+    """Return the weights by name, without the prefix of parallel training."""
+    tensors: dict[str, torch.Tensor] = {}
+    for name, tensor in stored:
+        plain = name.removeprefix("module.")
+        if plain not in _LEFTOVERS:
+            tensors[plain] = tensor
+    return tensors

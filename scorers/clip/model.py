@@ -36,13 +36,13 @@ def transform_of(
     if processor == "hpsv2":
         return _pad(size[0], merged["mean"], merged["std"])
     transform = image_transform_v2(PreprocessCfg(**merged), is_train=False)
+    steps = transform.transforms
     if merged["resize_mode"] == "shortest":
-        transform.transforms.insert(0, middle)
+        steps.insert(0, middle)
     if processor == "transformers":
-        steps = transform.transforms
-        transform.transforms = [
-            _crop(s.size) if isinstance(s, CenterCrop) else s for s in steps
-        ]
+        for place, step in enumerate(steps):
+            if isinstance(step, CenterCrop):
+                steps[place] = _crop(step.size)
     return transform  # type: ignore[no-any-return]
 
 
@@ -66,7 +66,8 @@ def _pad(side: int, mean: Sequence[float], std: Sequence[float]) -> Transform:
 
     def transform(image: Pillow.Image) -> torch.Tensor:
         scale = side / max(image.size)
-        width, height = (max(1, round(length * scale)) for length in image.size)
+        width = max(1, round(image.width * scale))
+        height = max(1, round(image.height * scale))
         pixels = F.resize(F.to_tensor(image), [height, width], InterpolationMode.BICUBIC)
         left = (side - width) // 2
         top = (side - height) // 2
@@ -163,7 +164,8 @@ def _load(settings: ClipSettings, weights: Weights) -> tuple[Any, Mapping[str, A
     config = TINY if weights == "tiny" else architecture(str(settings.built))
     # Another device draws other numbers from the same seed; a CPU takes long for many.
     source = torch.device("cpu") if weights == "tiny" else device
-    with torch.random.fork_rng([source] * (source.type == "cuda")), source:
+    own_state = [source] if source.type == "cuda" else []
+    with torch.random.fork_rng(own_state), source:
         torch.manual_seed(SEED)
         return build(config, settings.dtype), about
 
@@ -172,9 +174,9 @@ def architecture(name: str) -> Mapping[str, Any]:
     """Return the configuration that open_clip holds under `name`."""
     config = open_clip.get_model_config(name)
     if config is None:
+        valid = [known for known in open_clip.list_models() if known.startswith("ViT")]
         raise CheckpointError(
-            f"open_clip has no architecture {name!r}; it lists "
-            f"{', '.join(n for n in open_clip.list_models() if n.startswith('ViT'))}"
+            f"open_clip has no architecture {name!r}; it lists {', '.join(valid)}"
         )
     return dict(config)
 
@@ -203,9 +205,16 @@ def _refuse_foreign(config: Mapping[str, Any]) -> None:
     """CheckpointError unless the tokens and the pooling are those of OpenAI's CLIP."""
     vision = config["vision_cfg"]
     text = config["text_cfg"]
-    foreign = [k for k, v in config.items() if v and k not in _PLAIN_KEYS]
-    foreign += [k for k, v in {**vision, **text}.items() if v and k in _FOREIGN_KEYS]
-    foreign += [k for k, plain in _PLAIN_TEXT.items() if text.get(k, plain) != plain]
+    foreign: list[str] = []
+    for key, value in config.items():
+        if value and key not in _PLAIN_KEYS:
+            foreign.append(key)
+    for key, value in {**vision, **text}.items():
+        if value and key in _FOREIGN_KEYS:
+            foreign.append(key)
+    for key, plain in _PLAIN_TEXT.items():
+        if text.get(key, plain) != plain:
+            foreign.append(key)
     if foreign:
         raise CheckpointError(
             "only plain CLIP models with OpenAI's own tokenizer can be scored with; this "
@@ -214,6 +223,7 @@ def _refuse_foreign(config: Mapping[str, Any]) -> None:
 
 
 def _list_settings(settings: ClipSettings) -> Mapping[str, Any]:
+    """Return what open_clip's list of weights says of the model's preprocessing."""
     if settings.model not in PUBLISHED:
         return {}
     return dict(open_clip.get_pretrained_cfg(*settings.model.split(":")))

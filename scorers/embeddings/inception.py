@@ -38,20 +38,23 @@ def network() -> Any:
     """Return the network without its classes, (n, 3, 299, 299) to (n, 2048)."""
     model = Inception3(CLASSES, aux_logits=False, init_weights=False)
     model.fc = nn.Identity()
-    average = partial(F.avg_pool2d, kernel_size=3, stride=1, padding=1)
+    average = partial(
+        F.avg_pool2d, kernel_size=3, stride=1, padding=1, count_include_pad=False
+    )
     largest = partial(F.max_pool2d, kernel_size=3, stride=1, padding=1)
-    pools = dict.fromkeys(AVERAGED, partial(average, count_include_pad=False))
-    for name, pool in {**pools, LAST: largest}.items():
-        model.get_submodule(name).register_forward_hook(_pool_hook(pool))
+    for name in AVERAGED:
+        model.get_submodule(name).register_forward_hook(_pool_hook(average))
+    model.get_submodule(LAST).register_forward_hook(_pool_hook(largest))
     return model.eval().requires_grad_(False)
 
 
 def _pool_hook(pool: Callable[[Tensor], Tensor]) -> Callable[..., Tensor]:
     """Return a hook that replaces what a block makes of its pool, its last channels."""
 
-    def hook(block: Any, given: tuple[Tensor], made: Tensor) -> Tensor:
-        other = made[:, : -block.branch_pool.conv.out_channels]
-        return torch.cat([other, block.branch_pool(pool(given[0]))], 1)
+    def hook(block: Any, inputs: tuple[Tensor], output: Tensor) -> Tensor:
+        other_branches = output[:, : -block.branch_pool.conv.out_channels]
+        pooled = block.branch_pool(pool(inputs[0]))
+        return torch.cat([other_branches, pooled], dim=1)
 
     return hook
 

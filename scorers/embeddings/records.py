@@ -30,7 +30,8 @@ def vectors(embeddings: Iterable[Embedding]) -> Vectors:
     """Return vectors (embeddings, width) in double precision."""
     import numpy as np
 
-    return np.stack([np.frombuffer(e.vector, "<f4") for e in embeddings]).astype(float)
+    rows = [np.frombuffer(embedding.vector, "<f4") for embedding in embeddings]
+    return np.stack(rows).astype(float)
 
 
 def directions(embeddings: Iterable[Embedding]) -> Vectors:

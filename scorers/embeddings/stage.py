@@ -76,19 +76,26 @@ class Embed:
 
     def __call__(self, inputs: Sequence[EmbedInput]) -> list[Outcome[Embedding]]:
         """Return one vector per image or text, in order; Failure for a broken image."""
-        images = self._images({g.digest: g for g in inputs if isinstance(g, Image)})
-        read = [None if isinstance(g, Image) else self._read(g) for g in inputs]
+        # What is encoded, each once: images by digest, and windows of texts.
+        images: dict[str, Image] = {}
         windows: dict[TokenIds, TokenIds] = {}
-        for text in read:
-            if text is not None:
-                windows |= {window: window for window in text.windows}
-        texts = self._texts(windows)
-        outcomes: list[Outcome[Embedding]] = []
-        for given, text in zip(inputs, read, strict=True):
+        read: list[Image | TextWindows] = []
+        for given in inputs:
             if isinstance(given, Image):
-                outcomes.append(_of_image(images[given.digest]))
-            elif text is not None:
-                outcomes.append(self._of_text(text, texts))
+                images[given.digest] = given
+                read.append(given)
+            else:
+                text = self._read(given)
+                windows |= zip(text.windows, text.windows, strict=True)
+                read.append(text)
+        of_images = self._images(images)
+        of_windows = self._texts(windows)
+        outcomes: list[Outcome[Embedding]] = []
+        for one in read:
+            if isinstance(one, Image):
+                outcomes.append(_of_image(of_images[one.digest]))
+            else:
+                outcomes.append(self._of_text(one, of_windows))
         return outcomes
 
     def _read(self, given: Text | WindowedText) -> TextWindows:
@@ -100,9 +107,12 @@ class Embed:
     def _encode_images(self, images: list[Image]) -> list[Features | ImageError]:
         pixels = list(self._decoders.map(self._pixels, images))
         # A broken image takes no place in the batch, and its error stands in its own.
-        readable = [p for p in pixels if isinstance(p, Tensor)]
+        readable = [own for own in pixels if isinstance(own, Tensor)]
         features = iter(self._forward(readable) if readable else ())
-        return [p if isinstance(p, ImageError) else next(features) for p in pixels]
+        encoded: list[Features | ImageError] = []
+        for own in pixels:
+            encoded.append(own if isinstance(own, ImageError) else next(features))
+        return encoded
 
     def _pixels(self, image: Image) -> Tensor | ImageError:
         try:

@@ -65,7 +65,8 @@ class SiglipEmbed(Embed):
         model = _model("SiglipModel", "siglip2-so400m", config, weights)
         length = model.config.text_config.max_position_embeddings
         tokenizer = _tokenizer(config, weights)
-        pad, end = map(tokenizer.token_to_id, (PAD, END))
+        pad = tokenizer.token_to_id(PAD)
+        end = tokenizer.token_to_id(END)
         if pad is None or end is None:
             raise CheckpointError(
                 f"the tokenizer of {config.model!r} lacks {PAD} or {END}; only checkpoints "
@@ -79,8 +80,10 @@ class SiglipEmbed(Embed):
             return TextWindows((window,), len(tokens), len(tokens) >= length)
 
         def encode_texts(windows: Sequence[TokenIds]) -> Tensor:
-            rows = [[*window, *[pad] * (length - len(window))] for window in windows]
-            ids = torch.tensor(rows, device=model.device)
+            ids = torch.full((len(windows), length), pad)
+            for row, window in zip(ids, windows, strict=True):
+                row[: len(window)] = torch.tensor(window)
+            ids = ids.to(model.device)
             features: Tensor = model.get_text_features(ids).pooler_output
             return features
 
@@ -130,6 +133,8 @@ def _transform(kind: Any, sizes: str, config: EmbedSettings, weights: Weights) -
 def _tokenizer(config: SiglipSettings, weights: Weights) -> Tokenizer:
     if weights == "pretrained":
         return read_tokenizer(Files(config.model, config.revision).need("tokenizer.json"))
+    # Gemma's special tokens, and every byte as one token.
     octets = [f"<0x{byte:02X}>" for byte in range(256)]
-    vocabulary = {t: i for i, t in enumerate([PAD, END, "<bos>", "<unk>", *octets])}
+    tokens = [PAD, END, "<bos>", "<unk>", *octets]
+    vocabulary = {token: number for number, token in enumerate(tokens)}
     return Tokenizer(BPE(vocabulary, [], unk_token="<unk>", byte_fallback=True))

@@ -58,15 +58,15 @@ def model_config(config: Mapping[str, Any], source: str) -> InternVLConfig:
                 f"{source}: {'.'.join(path)} is {value!r}; this judge reads checkpoints "
                 f"with {allowed!r} only"
             )
-    published = {
-        _OTHERWISE.get(name, name): _at(config, ("vision_config", name), source)
-        for name in _VISION
-    }
+    fields: dict[str, Any] = {}
+    for name in _VISION:
+        ours = _OTHERWISE.get(name, name)
+        fields[ours] = _at(config, ("vision_config", name), source)
     own_size = config.get("force_image_size")
     size = own_size or _at(config, ("vision_config", "image_size"), source)
     ratio = _at(config, ("downsample_ratio",), source)
     try:
-        vision = InternVLVisionConfig(**published, image_size=size)
+        vision = InternVLVisionConfig(**fields, image_size=size)
         side = vision.image_size[0] // vision.patch_size[0]
         return InternVLConfig(
             vision_config=vision,
@@ -86,7 +86,9 @@ def model_config(config: Mapping[str, Any], source: str) -> InternVLConfig:
 def _language(config: Mapping[str, Any], source: str) -> Phi3Config:
     fields = {name: _at(config, ("llm_config", name), source) for name in _LANGUAGE}
     own = config["llm_config"]
-    fields |= {name: own[name] for name in _OPTIONAL if own.get(name) is not None}
+    for name in _OPTIONAL:
+        if own.get(name) is not None:
+            fields[name] = own[name]
     window = own.get("sliding_window")
     if window is not None and window < fields["max_position_embeddings"]:
         raise CheckpointError(
@@ -126,6 +128,7 @@ def _rope(language: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def _at(config: Any, path: tuple[str, ...], source: str) -> Any:
+    """Return the value at a place in `config.json`; CheckpointError where it is missing."""
     for name in path:
         if not isinstance(config, Mapping) or name not in config:
             raise CheckpointError(f"config.json of {source} lacks {'.'.join(path)}")

@@ -85,12 +85,14 @@ class LongRope(nn.Module):
     @torch.no_grad()
     def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines and sines (rows, positions, head size) in the type of `x`."""
+        # (rows, positions), or (rows, 1): which are rotated by the long frequencies.
         if self._long_prompts is None:
             long = position_ids >= self.threshold
         else:
             long = torch.full_like(position_ids[:, :1], self._long_prompts).bool()
         frequencies = torch.where(long[..., None], self.long, self.short)
         angles = position_ids[..., None].float() * frequencies
+        # As transformers lays them out: the two halves of a head rotate alike.
         both = torch.cat((angles, angles), dim=-1)
         cosines = both.cos() * self._scale
         sines = both.sin() * self._scale
@@ -149,7 +151,8 @@ class JudgeModel:
 def normalise(tiles: Tensor) -> Tensor:
     """Grey levels as float32 (tiles, 3, side, side) with ImageNet's mean and deviation."""
     shares = tiles.permute(0, 3, 1, 2).float() / 255
-    mean, deviation = (shares.new_tensor(v).view(1, 3, 1, 1) for v in (MEAN, DEVIATION))
+    mean = shares.new_tensor(MEAN).view(1, 3, 1, 1)
+    deviation = shares.new_tensor(DEVIATION).view(1, 3, 1, 1)
     return (shares - mean) / deviation
 
 
@@ -169,9 +172,9 @@ def load_published(files: Files, device: torch.device, dtype: torch.dtype) -> Ju
     model = empty_model(KIND, config)
     tokenizer = load_tokenizer(files)
     rows = config.text_config.vocab_size
-    if missing := [c.name for c in CONTROLS if c.name not in tokenizer.names]:
+    if missing := [token.name for token in CONTROLS if token.name not in tokenizer.names]:
         raise CheckpointError(f"the tokenizer of {source} lacks {', '.join(missing)}")
-    if beyond := [c.name for c in CONTROLS if tokenizer.id(c) >= rows]:
+    if beyond := [token.name for token in CONTROLS if tokenizer.id(token) >= rows]:
         raise CheckpointError(
             f"{source}: the ids of {', '.join(beyond)} are beyond the vocabulary of {rows}"
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -43,7 +43,7 @@ Grid = tuple[int, int]
 def grids(least: int, most: int) -> tuple[Grid, ...]:
     """Return all grids of `least` to `most` tiles, the smaller ones first."""
     sides = range(1, most + 1)
-    shapes = [(c, r) for c, r in product(sides, sides) if least <= c * r <= most]
+    shapes = [grid for grid in product(sides, sides) if least <= math.prod(grid) <= most]
     return tuple(sorted(shapes, key=math.prod))
 
 
@@ -66,7 +66,7 @@ def closest_grid(size: tuple[int, int], least: int, most: int, side: int) -> Gri
 
 
 def count(grid: Grid, thumbnail: bool) -> int:
-    """Return tiles of an image in that grid."""
+    """Return the number of tiles of an image in that grid, with its thumbnail."""
     tiles = math.prod(grid)
     return tiles + 1 if thumbnail and tiles > 1 else tiles
 
@@ -119,6 +119,7 @@ def budget_of(
     tokens the model can hold.
     """
     room = settings.context - settings.reply_room
+    # The first maximum that fits, from the most; else the last one tried.
     for most in range(settings.max_tiles, settings.min_tiles - 1, -1):
         grids = [closest_grid(size, settings.min_tiles, most, side) for size in sizes]
         tiles = tuple(count(grid, settings.thumbnail) for grid in grids)
@@ -135,10 +136,11 @@ class DecodedImages:
     """The images of one batch, each decoded once."""
 
     def __init__(self, requests: Iterable[Request], threads: Executor) -> None:
-        images: dict[str, Image] = {}
+        self._decoded: dict[str, Future[Pillow.Image]] = {}
         for request in requests:
-            images |= {image.digest: image for image in request.images}
-        self._decoded = {d: threads.submit(decode, image) for d, image in images.items()}
+            for image in request.images:
+                if image.digest not in self._decoded:
+                    self._decoded[image.digest] = threads.submit(decode, image)
 
     def __call__(self, image: Image) -> Pillow.Image:
         """Return the image; ImageError when it cannot be read."""
@@ -214,11 +216,12 @@ class PromptWriter:
         self, ids: Iterable[int], tiles: Iterable[int]
     ) -> tuple[int, ...]:
         """Return ids with each image's token once for every token of its tiles."""
-        left = iter(tiles)
+        of_images = iter(tiles)
         repeated: list[int] = []
-        for i in ids:
-            times = next(left) * self._judge.tile_tokens if i == self._image_id else 1
-            repeated += [i] * times
+        for token in ids:
+            is_image = token == self._image_id
+            times = next(of_images) * self._judge.tile_tokens if is_image else 1
+            repeated += [token] * times
         return tuple(repeated)
 
     def _too_long(self, budget: Budget) -> str:

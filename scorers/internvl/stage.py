@@ -48,13 +48,15 @@ def _open_streams(
     judge: JudgeModel, streams: Streams, prompts: Sequence[Tensor]
 ) -> list[Stream]:
     """Return the stream of each prompt. Long ones are read apart: see `LongRope`."""
+    places: dict[bool, list[int]] = {False: [], True: []}
+    for place, prompt in enumerate(prompts):
+        places[judge.rope.is_long(len(prompt))].append(place)
     opened: dict[int, Stream] = {}
-    for long in (False, True):
-        group = [i for i, p in enumerate(prompts) if judge.rope.is_long(len(p)) is long]
+    for long, group in places.items():
         with judge.rope.prompts(long):
-            begun = streams.open([prompts[i] for i in group])
-        opened |= dict(zip(group, begun, strict=True))
-    return [opened[i] for i in range(len(prompts))]
+            begun = streams.open([prompts[place] for place in group])
+        opened |= zip(group, begun, strict=True)
+    return [opened[place] for place in range(len(prompts))]
 
 
 GridFeatures = dict[tuple[str, Grid], Tensor]
@@ -116,22 +118,25 @@ class MmieScore:
     def _features(
         self, prompts: Iterable[JudgePrompt], decoded: DecodedImages
     ) -> GridFeatures:
+        """Return the features of all prompts' images, each read once in each grid."""
         images: dict[tuple[str, Grid], Image] = {}
         for prompt in prompts:
             for image, grid in zip(prompt.images, prompt.budget.grids, strict=True):
                 images[image.digest, grid] = image
-        side = self.judge.tile_side
-        thumbnail = self.settings.thumbnail
         if not images:
             return {}
 
-        def read(key: tuple[str, Grid]) -> Tensor:
-            return cut(decoded(images[key]), key[1], side, thumbnail)
+        def cut_image(key: tuple[str, Grid]) -> Tensor:
+            _, grid = key
+            image = decoded(images[key])
+            return cut(image, grid, self.judge.tile_side, self.settings.thumbnail)
 
-        tiles = list(self._threads.map(read, images))
+        tiles = list(self._threads.map(cut_image, images))
         features = self.judge.features(torch.cat(tiles), self.settings.tiles_at_once)
-        parts = torch.split(features, [len(t) for t in tiles])
-        return {k: p.flatten(0, 1) for k, p in zip(images, parts, strict=True)}
+        of_images = torch.split(features, [len(own) for own in tiles])
+        # (tiles, tokens, width) of an image become (positions, width).
+        flat = [own.flatten(0, 1) for own in of_images]
+        return dict(zip(images, flat, strict=True))
 
     def draft_of(self, prompt: JudgePrompt, reply: TextTrack) -> Result[Draft] | Failure:
         """Return a written reply as the stage returns it."""

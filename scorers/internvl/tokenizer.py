@@ -22,7 +22,7 @@ from typing import Any
 import sentencepiece
 
 from plait.generators.content import display_text
-from plait.generators.document import Image, Role, Text, Turn
+from plait.generators.document import Image, Role, Text, Turn, texts_in
 from plait.generators.loading.llama import (
     AddedToken,
     Control,
@@ -60,7 +60,8 @@ def conversation(turns: Sequence[Turn], system: str) -> list[PromptPart]:
     parts: list[PromptPart] = []
     for turn in turns:
         parts += [_ROLES[turn.role], "\n"]
-        parts += [s.text if isinstance(s, Text) else s for s in turn.content]
+        for segment in turn.content:
+            parts.append(segment.text if isinstance(segment, Text) else segment)
         parts.append(END)
     return [*parts, _ROLES["assistant"], "\n"]
 
@@ -86,12 +87,12 @@ def find_spelled_controls(turns: Iterable[Turn], names: Iterable[str]) -> list[s
     """Names of control tokens that texts spell out; they are read letter by letter."""
     texts: list[str] = []
     for turn in turns:
-        texts += [s.text for s in turn.content if isinstance(s, Text)]
+        texts += texts_in(turn.content)
 
     def is_spelled(name: str) -> bool:
         return any(name in text for text in texts)
 
-    return list(filter(is_spelled, (*names, PLACEHOLDER)))
+    return [name for name in (*names, PLACEHOLDER) if is_spelled(name)]
 
 
 _REMEMBERED_TEXTS = 512
@@ -117,10 +118,14 @@ class PhiTokenizer(LlamaTokenizer):
         super().__init__(LlamaPieces.parse(proto, "tokenizer.model"), added)
         self._chunk = functools.lru_cache(_REMEMBERED_TEXTS)(self._encode)
         self._name_of = {token.id: token.name for token in self.added.values()}
-        roles = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
-        named = [config.get(role, default) for role, default in roles.items()]
-        named += [config.get("pad_token"), *config.get("additional_special_tokens", ())]
-        self._special = frozenset(_name(token) for token in named if token)
+        special = [
+            config.get("bos_token", "<s>"),
+            config.get("eos_token", "</s>"),
+            config.get("unk_token", "<unk>"),
+            config.get("pad_token"),
+            *config.get("additional_special_tokens", ()),
+        ]
+        self._special = frozenset(_name(token) for token in special if token)
         """Names of tokens with a special role, which decoding omits."""
         self._first: list[int] = []
         if config.get("add_bos_token", True):
@@ -169,18 +174,22 @@ class PhiTokenizer(LlamaTokenizer):
         Other added tokens appear by their names, between spaces.
         """
         special = {self._id(name) for name in self._special if name in self.added}
-        size = self.pieces.size
-        known = [i for i in ids if i not in special and (i in self._name_of or i < size)]
+        readable: list[int] = []
+        for token in ids:
+            is_named = token in self._name_of or token < self.pieces.size
+            if is_named and token not in special:
+                readable.append(token)
         texts: list[str] = []
-        for is_added, group in groupby(known, lambda i: i in self._name_of):
+        for is_added, run in groupby(readable, lambda token: token in self._name_of):
             if is_added:
-                texts += [self._name_of[i] for i in group]
-            elif text := self._text_of(group):
+                texts += map(self._name_of.__getitem__, run)
+            elif text := self._text_of(run):
                 texts.append(text)
         return " ".join(texts)
 
     def _text_of(self, ids: Iterable[int]) -> str:
-        pieces = [self.pieces.processor.id_to_piece(i) for i in ids]
+        """Return the text of a run of pieces."""
+        pieces = list(map(self.pieces.processor.id_to_piece, ids))
         # The space before the first word is the tokenizer's own.
         pieces[0] = pieces[0].removeprefix(_SPACE)
         return str(self.pieces.processor.decode(pieces))
@@ -197,14 +206,21 @@ def read_added_tokens(
     """The added tokens of a `tokenizer_config.json`, or of an older `added_tokens.json`."""
     decoder = config.get("added_tokens_decoder")
     if decoder is None:
-        return [AddedToken(name, i) for name, i in (ids or {}).items()]
-    return [
-        AddedToken(t["content"], int(i), bool(t.get("lstrip")), bool(t.get("rstrip")))
-        for i, t in decoder.items()
-    ]
+        return [AddedToken(name, number) for name, number in (ids or {}).items()]
+    tokens: list[AddedToken] = []
+    for number, about in decoder.items():
+        token = AddedToken(
+            about["content"],
+            int(number),
+            strips_left=bool(about.get("lstrip")),
+            strips_right=bool(about.get("rstrip")),
+        )
+        tokens.append(token)
+    return tokens
 
 
 def _name(token: Any) -> str:
+    """Return the name of a token, which files hold plainly or with its options."""
     return str(token["content"] if isinstance(token, Mapping) else token)
 
 
@@ -244,12 +260,14 @@ def toy_tokenizer() -> tuple[PhiTokenizer, list[int], int]:
     Its chat tokens take the white space after them, as published.
     """
     pieces = sentencepiece.SentencePieceProcessor(model_proto=toy_pieces())
-    first = pieces.get_piece_size()
-    added = [
-        AddedToken(control.name, first + i, strips_right=control.name.startswith("<|"))
-        for i, control in enumerate(CONTROLS)
-    ]
+    size = pieces.get_piece_size()
+    added: list[AddedToken] = []
+    for control in CONTROLS:
+        is_chat_token = control.name.startswith("<|")
+        added.append(AddedToken(control.name, size, strips_right=is_chat_token))
+        size += 1
     config = {"legacy": False, "add_bos_token": False}
-    words = [pieces.piece_to_id(_SPACE + word) for word in WORDS]
-    known = sorted({i for i in words if i != pieces.unk_id()})
-    return PhiTokenizer(toy_pieces(), config, added), known, first + len(added)
+    ids = {pieces.piece_to_id(_SPACE + word) for word in WORDS}
+    # Not every word has become one piece.
+    words = sorted(ids - {pieces.unk_id()})
+    return PhiTokenizer(toy_pieces(), config, added), words, size

@@ -56,13 +56,14 @@ def random_change(rng: random.Random, scene: Scene, kind: ChangeKind) -> Change 
 def _random_addition(rng: random.Random, scene: Scene, free: list[str]) -> Change | None:
     if not free:
         return None
-    shape = rng.choice([s for s in SHAPES if _free_colours(scene, s)])
+    shape = rng.choice([shape for shape in SHAPES if _free_colours(scene, shape)])
     colour = rng.choice(_free_colours(scene, shape))
-    return Change(
-        "add", None, SceneItem(rng.choice(free), rng.choice([*SIZES]), colour, shape)
-    )
+    place = rng.choice(free)
+    size = rng.choice([*SIZES])
+    return Change("add", None, SceneItem(place, size, colour, shape))
 
 
 def _free_colours(scene: Scene, shape: str) -> list[str]:
+    """Return the colours in which the scene has no item of this shape."""
     taken = {item.colour for item in scene.items if item.shape == shape}
     return [colour for colour in COLOURS if colour not in taken]

@@ -60,18 +60,18 @@ def _share(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
 
 
-def scenes_compared(
+def compare_scenes(
     own: Sequence[Reading], true: Sequence[Reading]
 ) -> list[AttributeCounts]:
     """Compare scenes paired in order; attributes of those left over count as wrong."""
     counts = []
     # Beside an empty reading all attributes of the other are wrong, or missed.
     for own_scene, true_scene in zip_longest(own, true, fillvalue=Reading()):
-        counts.append(scene_compared(own_scene, true_scene))
+        counts.append(compare_scene(own_scene, true_scene))
     return counts
 
 
-def scene_compared(own: Reading, true: Reading) -> AttributeCounts:
+def compare_scene(own: Reading, true: Reading) -> AttributeCounts:
     """Compare one scene with its truth.
 
     What truth does not state cannot be wrong; what only truth states is missed. Items are
@@ -101,7 +101,8 @@ def _compare(own: _Values, true: _Values, *, is_in_truth: bool) -> AttributeCoun
     for name, value in true.items():
         if value is not None:
             counts.true[name] += 1
-            counts.right[name] += own.get(name) == value
+            if own.get(name) == value:
+                counts.right[name] += 1
     for name, value in own.items():
         # What truth leaves open of a thing that it holds cannot be wrong.
         if value is not None and (name in counts.true or not is_in_truth):
@@ -120,7 +121,8 @@ def _pair(
     lone = list(own)
     missing = list(true)
     while lone and missing:
-        own_item, true_item = max(product(lone, missing), key=lambda pair: _alike(*pair))
+        pairs = product(lone, missing)
+        own_item, true_item = max(pairs, key=lambda pair: _alike(*pair))
         lone.remove(own_item)
         missing.remove(true_item)
         yield own_item, true_item
@@ -135,25 +137,28 @@ def _alike(own: ItemReading, true: ItemReading) -> tuple[bool, int]:
     stated = _attributes(own)
     same = 0
     for name, value in _attributes(true).items():
-        same += value is not None and stated[name] == value
+        if value is not None and stated[name] == value:
+            same += 1
     return own.place is not None and own.place == true.place, same
 
 
-def texts_compared(own: TextReading, true: TextReading) -> list[AttributeCounts]:
+def compare_texts(own: TextReading, true: TextReading) -> list[AttributeCounts]:
     """Compare what two texts say: the asked fact where truth states one, else their scenes.
 
     Where truth says yes or no, the numbers it says beside it are working, and do not count.
     """
     if not true.facts:
-        return scenes_compared(own.scenes, true.scenes)
+        return compare_scenes(own.scenes, true.scenes)
     yes_or_no = [fact for fact in true.facts if isinstance(fact, YesOrNo)]
     asked: Sequence[Fact] = yes_or_no or true.facts
-    answers = [fact for fact in _all_facts(own) if isinstance(fact, type(asked[0]))]
+    kind = type(asked[0])
+    answers = [fact for fact in _all_facts(own) if isinstance(fact, kind)]
     counts = AttributeCounts()
     counts.stated[FACT] = len(answers)
     counts.true[FACT] = len(asked)
     for fact in asked:
-        counts.right[FACT] += any(_agree(answer, fact) for answer in answers)
+        if any(_agree(answer, fact) for answer in answers):
+            counts.right[FACT] += 1
     return [counts]
 
 

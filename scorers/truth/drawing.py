@@ -36,8 +36,8 @@ def draw(scene: Scene, seed: int, side: int = SIDE) -> Pillow:
         x, y = centre(item.place)
         x = x + rng.uniform(-JITTER, JITTER)
         y = y + rng.uniform(-JITTER, JITTER)
-        outline = [(finer * (x + dx), finer * (y + dy)) for dx, dy in _outline(item)]
-        pen.polygon(outline, fill=COLOURS[item.colour])
+        corners = [(finer * (x + dx), finer * (y + dy)) for dx, dy in _outline(item)]
+        pen.polygon(corners, fill=COLOURS[item.colour])
     return canvas.resize((side, side), Image.Resampling.BOX)
 
 
@@ -51,6 +51,7 @@ def centre(place: str) -> tuple[float, float]:
 
 
 def _outline(item: SceneItem) -> list[tuple[float, float]]:
+    """Return the corners of an item around its centre, in pixels."""
     radius = SIZES[item.size]
     if item.shape == "circle":
         return _ring(radius, 64)

@@ -87,6 +87,7 @@ def read_image(image: Pillow) -> Reading | Illegible:
 
 
 def _at_side(image: Pillow) -> Pixels | Illegible:
+    """Return RGB values (SIDE, SIDE, 3) from 0 to 1, or why the image is not read."""
     from PIL.Image import Resampling
 
     width, height = image.size
@@ -101,6 +102,7 @@ def _at_side(image: Pillow) -> Pixels | Illegible:
 
 
 def _lab(pixels: Pixels) -> Pixels:
+    """Return pixels (..., 3) in CIELAB, where a distance is about what people see."""
     from skimage.color import rgb2lab
 
     lab: Pixels = rgb2lab(pixels)
@@ -108,6 +110,7 @@ def _lab(pixels: Pixels) -> Pixels:
 
 
 def _distances(lab: Pixels, palette: Mapping[str, Rgb]) -> Pixels:
+    """Return the distances (..., colours) of colours (..., 3) from those of a palette."""
     colours = _lab(np.array([[*palette.values()]]) / 255)[0]
     distances: Pixels = np.linalg.norm(lab[..., None, :] - colours, axis=-1)
     return distances
@@ -139,6 +142,7 @@ class _Blob:
 
 
 def _blobs(pixels: Pixels, lab: Pixels, plain: Pixels) -> Iterator[_Blob]:
+    """Yield what lies on the background of the colour `plain`, specks left out."""
     from skimage.measure import label
     from skimage.segmentation import expand_labels
 
@@ -150,8 +154,10 @@ def _blobs(pixels: Pixels, lab: Pixels, plain: Pixels) -> Iterator[_Blob]:
         core = labels == number
         middle = _middle(core, pixels - base)
         colour = np.median(pixels[middle], axis=0) - base
-        coverage = (pixels - base) @ colour / (colour @ colour)
-        blob = _Blob(np.where(wide == number, coverage, 0), np.median(lab[middle], axis=0))
+        # A pixel of an edge is a mixture: how far it is on the way to the item's colour.
+        share = (pixels - base) @ colour / (colour @ colour)
+        coverage = np.where(wide == number, share, 0)
+        blob = _Blob(coverage, np.median(lab[middle], axis=0))
         if blob.area >= _SPECK:
             yield blob
 
@@ -194,7 +200,10 @@ def _item(blob: _Blob) -> ItemReading:
 
 
 def _size(gyration: float, shape: str | None) -> str | None:
-    """By the figure; of an unclear one what all figures would say."""
+    """Return the size by the figure; of an unclear one what all figures would say.
+
+    `gyration` is the radius of gyration in pixels.
+    """
     shapes = [*_GYRATION] if shape is None else [shape]
     sizes = {_size_of(gyration / _GYRATION[name]) for name in shapes}
     return sizes.pop() if len(sizes) == 1 else None
@@ -212,17 +221,23 @@ def _centre(coverage: Pixels) -> tuple[float, float]:
     """Return the centre of mass, in pixels from the left and from the top."""
     along = np.arange(SIDE) + 0.5
     area = coverage.sum()
-    return float(coverage.sum(0) @ along / area), float(coverage.sum(1) @ along / area)
+    of_columns = coverage.sum(0)
+    of_rows = coverage.sum(1)
+    return float(of_columns @ along / area), float(of_rows @ along / area)
 
 
 def _place(x: float, y: float) -> str | None:
+    """Return the quarter of the image; None near a middle line."""
     middle = SIDE / 2
     if min(abs(x - middle), abs(y - middle)) < _MIDDLE:
         return None
-    return f"{'top' if y < middle else 'bottom'} {'left' if x < middle else 'right'}"
+    row = "top" if y < middle else "bottom"
+    column = "left" if x < middle else "right"
+    return f"{row} {column}"
 
 
 def _colour(lab: Pixels) -> str | None:
+    """Return the nearest colour; None where it is far, or another one nearly as near."""
     distances = _distances(lab, COLOURS)
     first, second = np.sort(distances)[:2]
     if first > _COLOUR_WITHIN or first > _COLOUR_MARGIN * second:
@@ -241,9 +256,12 @@ def _moments(coverage: Pixels) -> Pixels:
     x, y = _centre(coverage)
     along = np.arange(SIDE) + 0.5
     area = coverage.sum()
+    # (side, side): where each pixel lies.
     z = (y - along)[:, None] + 1j * (along - x)[None, :]
-    turns = [(coverage * z**n).sum().real / area ** (1 + n / 2) for n in (3, 4, 5)]
-    return np.array([(coverage * abs(z) ** 2).sum() / area**2, *turns])
+    moments = [(coverage * abs(z) ** 2).sum() / area**2]
+    for n in (3, 4, 5):
+        moments.append((coverage * z**n).sum().real / area ** (1 + n / 2))
+    return np.array(moments)
 
 
 def _shape(moments: Pixels) -> str | None:

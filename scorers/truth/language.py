@@ -36,7 +36,8 @@ def description(scene: Scene, rng: random.Random | None = None) -> str:
     items = list(scene.items)
     if rng is not None:
         rng.shuffle(items)
-    return f"{list_words([phrase(i) for i in items])} on a {scene.background} background"
+    phrases = [phrase(item) for item in items]
+    return f"{list_words(phrases)} on a {scene.background} background"
 
 
 def sentence(scene: Scene, rng: random.Random) -> str:

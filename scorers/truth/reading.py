@@ -24,7 +24,8 @@ class ItemReading:
         return cls(item.place, item.size, item.colour, item.shape)
 
     def __str__(self) -> str:
-        looks = " ".join(a for a in (self.size, self.colour, self.shape or "shape") if a)
+        attributes = (self.size, self.colour, self.shape or "shape")
+        looks = " ".join(filter(None, attributes))
         return f"a {looks} at the {self.place}" if self.place else f"a {looks}"
 
     @property
@@ -45,8 +46,9 @@ class Reading:
     @classmethod
     def of(cls, background: str | None, items: Iterable[ItemReading]) -> "Reading":
         """Return the items in the order of `PLACES`, those without a place last."""
-        places = [*PLACES, None]
-        return cls(background, tuple(sorted(items, key=lambda i: places.index(i.place))))
+        order = [*PLACES, None]
+        by_place = sorted(items, key=lambda item: order.index(item.place))
+        return cls(background, tuple(by_place))
 
     def __str__(self) -> str:
         items = list_words([str(item) for item in self.items]) or "nothing"
@@ -59,11 +61,15 @@ class Reading:
     @property
     def scene(self) -> Scene | None:
         """The scene where everything is clear and no place holds two items."""
-        items = [item for reading in self.items if (item := reading.item) is not None]
-        unclear = self.background is None or len(items) < len(self.items)
-        if unclear or len({item.place for item in items}) < len(items):
+        if self.background is None:
             return None
-        return Scene.of(str(self.background), items)
+        items: dict[str, SceneItem] = {}
+        for reading in self.items:
+            item = reading.item
+            if item is None or item.place in items:
+                return None
+            items[item.place] = item
+        return Scene.of(self.background, items.values())
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,10 +65,9 @@ class Scene:
     @property
     def split(self) -> Split:
         """The split that the scene belongs to, decided by what it holds alone."""
-        name = repr(
-            (self.background, [(i.place, i.size, i.colour, i.shape) for i in self.items])
-        )
-        lot = hashlib.sha256(name.encode()).digest()[0:4]
+        items = [(item.place, item.size, item.colour, item.shape) for item in self.items]
+        content = repr((self.background, items))
+        lot = hashlib.sha256(content.encode()).digest()[0:4]
         return "test" if int.from_bytes(lot, "big") % TEST_SHARE == 0 else "train"
 
     def at(self, place: str) -> SceneItem | None:

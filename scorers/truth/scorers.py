@@ -59,7 +59,8 @@ class TruthScorer(Scorer):
     """Scores one comparison of a document with what is known to be true."""
 
     presets: ClassVar[Presets] = {
-        f"truth:{p}": Preset(TruthSettings()) for p in ("answer", "image", "match", "text")
+        f"truth:{part}": Preset(TruthSettings())
+        for part in ("answer", "image", "match", "text")
     }
     declared_parts: ClassVar[PartTable] = PartTable.of(
         PartScale("precision", "share", "0-1"),

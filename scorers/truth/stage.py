@@ -16,9 +16,9 @@ from plait.scorers.base import NO_IMAGE, NO_TRUE_IMAGE, NO_TRUTH
 from plait.scorers.clipscore import pairs_of
 from plait.scorers.truth.comparison import (
     AttributeCounts,
-    scene_compared,
-    scenes_compared,
-    texts_compared,
+    compare_scene,
+    compare_scenes,
+    compare_texts,
 )
 from plait.scorers.truth.image_reader import read_image
 from plait.scorers.truth.reading import Illegible, Reading
@@ -133,7 +133,7 @@ def _text(own: _Readings, true: _Readings | None) -> list[AttributeCounts]:
     known = _of_world(true)
     if not own.has_text:
         raise _NoValue(UNSCORED, "the document holds no text")
-    return texts_compared(own.readable_text(), known.readable_text())
+    return compare_texts(own.readable_text(), known.readable_text())
 
 
 def _image(own: _Readings, true: _Readings | None) -> list[AttributeCounts]:
@@ -142,7 +142,7 @@ def _image(own: _Readings, true: _Readings | None) -> list[AttributeCounts]:
         raise _NoValue(NOT_APPLICABLE, NO_TRUE_IMAGE)
     if not own.images:
         raise _NoValue(UNSCORED, NO_IMAGE)
-    return scenes_compared(own.readable_images(), known.readable_images())
+    return compare_scenes(own.readable_images(), known.readable_images())
 
 
 def _match(own: _Readings, true: _Readings | None) -> list[AttributeCounts]:
@@ -152,7 +152,7 @@ def _match(own: _Readings, true: _Readings | None) -> list[AttributeCounts]:
     counts = []
     for number, (pair, image) in enumerate(pairs, start=1):
         shown = _readable(number, image)
-        counts.append(scene_compared(shown, _describe(number, pair.text)))
+        counts.append(compare_scene(shown, _describe(number, pair.text)))
     return counts
 
 
@@ -169,8 +169,8 @@ def _describe(number: int, text: str) -> Reading:
 def _answer(own: _Readings, true: _Readings | None) -> list[AttributeCounts]:
     """Return text and images together; what is missing of either is missed."""
     known = _of_world(true)
-    texts = texts_compared(own.readable_text(), known.readable_text())
-    return texts + scenes_compared(own.readable_images(), known.readable_images())
+    texts = compare_texts(own.readable_text(), known.readable_text())
+    return texts + compare_scenes(own.readable_images(), known.readable_images())
 
 
 _Compare = Callable[[_Readings, _Readings | None], list[AttributeCounts]]

@@ -84,6 +84,7 @@ _COUNT = f"(?:{_one(*NUMBERS, 'no')}(?:{_COLOUR})?{_THING}|{_one(*NUMBERS)})"
 
 
 def _on(name: str) -> str:
+    """A pattern of where items lie, as `on a white background`; the group of that name."""
     return (
         f"(?:{_one('on a', 'all on a', 'against a')}(?:plain )?"
         f"{_one(*BACKGROUNDS, name=name)}background (?:, )?)"
@@ -99,6 +100,7 @@ _OPENING = _one(
     *("now", "then", "next", "finally", "here", "so", "the answer is", "therefore", ",")
 )
 _MORE = f"{_SHAPE}than {_SHAPE}"
+# In the order in which they are tried.
 _RULES = {
     # `There is one circle and two squares, so no`; a number alone.
     "counts": f"(?:{_one('there is', 'there are', 'it is')})?{_COUNT}"
@@ -142,6 +144,7 @@ def read_text(text: str) -> TextReading | Illegible:
             if scenes:
                 scenes[-1] = replace(scenes[-1], background=match["background"])
         elif name == "scene":
+            # Wherever the sentence names it.
             background = match["before"] or match["joined"] or match["after"]
             items = [_item(item[0]) for item in _EACH_ITEM.finditer(said)]
             scenes.append(Reading.of(background, items))
@@ -169,6 +172,7 @@ def _item(said: str) -> ItemReading:
 
 
 def _first_in(said: str, phrases: Iterable[str]) -> str | None:
+    """Return the first of the phrases that a sentence has; None for none."""
     for phrase in phrases:
         if f"{phrase} " in said:
             return phrase
@@ -211,6 +215,7 @@ _STEP = re.compile(r"\bstep +\d+ *:")
 _WORD = re.compile(r"[^\W\d_]+|\d+|,|[^\w\s-]")
 _WORLD = {*COLOURS, *SHAPES, *SIZES, *BACKGROUNDS, "background", "shape", "corner"}
 _WORLD |= set(" ".join(PLACES).split())
+"""Words that only a sentence about the miniature world has."""
 
 
 def sentences(text: str) -> list[tuple[str, ...]]:

@@ -65,7 +65,8 @@ class ChecklistScorer(QuestionScorer):
             no = record.probability(NO)
             if yes + no == 0:
                 return Unread("neither yes nor no has a probability above 0")
-            met.append((yes if item.expected == "Yes" else no) / (yes + no))
+            expected = yes if item.expected == "Yes" else no
+            met.append(expected / (yes + no))
             if item.group:
                 by_group.setdefault(item.group, []).append(met[-1])
         rates = {group: fmean(values) for group, values in by_group.items()}

@@ -77,9 +77,11 @@ class DpgScorer(QuestionScorer):
 
     def questions(self, query: Query) -> Sequence[Question]:
         """Ask whether each proposition holds."""
-        propositions = self._propositions(query)
-        asked = (self.options.question.replace("{}", p.question) for p in propositions)
-        return [Question(text, YES_NO) for text in asked]
+        questions: list[Question] = []
+        for one in self._propositions(query):
+            text = self.options.question.replace("{}", one.question)
+            questions.append(Question(text, YES_NO))
+        return questions
 
     def score(self, query: Query, images: Sequence[Sequence[Logprobs]]) -> Outcome[Score]:
         """Return the mean over the images of the share that holds.
@@ -87,33 +89,48 @@ class DpgScorer(QuestionScorer):
         Unscored where a proposition depends on one that is not there.
         """
         propositions = self._propositions(query)
-        known = {p.id for p in propositions}
-        parents = set(chain.from_iterable(p.depends_on for p in propositions))
-        if lost := parents - known:
+        depends_on = {one.id: one.depends_on for one in propositions}
+        parents = set(chain.from_iterable(depends_on.values()))
+        if lost := parents - depends_on.keys():
             return Unscored(f"a proposition depends on {min(lost)}, which is not there")
-        said = []
-        for records in images:
-            pairs = zip(propositions, records, strict=True)
-            said.append({p.id: is_yes(record) for p, record in pairs})
         official = self.options.mode == "official"
-        zeroed = hold_in_order if official else hold_by_ancestors
-        depends_on = {p.id: p.depends_on for p in propositions}
-        held = [zeroed(depends_on, own) for own in said]
-        by_category: dict[str, list[bool]] = {}
+        hold = hold_in_order if official else hold_by_ancestors
+        # Of each image: by proposition, what the LVLM says and what holds.
+        said: list[dict[int, bool]] = []
+        held: list[dict[int, bool]] = []
+        shares: list[float] = []
+        for records in images:
+            rulings = {}
+            for proposition, record in zip(propositions, records, strict=True):
+                rulings[proposition.id] = is_yes(record)
+            said.append(rulings)
+            held.append(hold(depends_on, rulings))
+            shares.append(fmean(held[-1].values()))
         # The released program tells categories of what is said about the last image.
-        for own in said[-1:] if official else held:
-            for p in propositions:
-                by_category.setdefault(p.category, []).append(own[p.id])
-        categories = {name: fmean(values) for name, values in by_category.items()}
-        value = 100 * fmean([fmean([*own.values()]) for own in held])
-        return Result(Score(value, {"criteria": categories, "said": said, "held": held}))
+        of_categories = said[-1:] if official else held
+        categories = self._by_category(propositions, of_categories)
+        parts = {"criteria": categories, "said": said, "held": held}
+        return Result(Score(100 * fmean(shares), parts))
+
+    def _by_category(
+        self, propositions: Sequence[Proposition], images: Sequence[Mapping[int, bool]]
+    ) -> dict[str, float]:
+        """Return the share of each category that is true, over all these images."""
+        rulings: dict[str, list[bool]] = {}
+        for image in images:
+            for one in propositions:
+                rulings.setdefault(one.category, []).append(image[one.id])
+        return {category: fmean(own) for category, own in rulings.items()}
 
     def _propositions(self, query: Query) -> list[Proposition]:
         rows = json.loads(query.metadata.get(PROPOSITIONS, "[]"))
         if self.options.mode == "official" and FIRST_ROW in query.metadata:
             # The released program does not read the first row of the file.
             del rows[0]
-        return [Proposition(id, tuple(on), about, text) for id, on, about, text in rows]
+        propositions: list[Proposition] = []
+        for id, depends_on, category, question in rows:
+            propositions.append(Proposition(id, tuple(depends_on), category, question))
+        return propositions
 
 
 def is_yes(record: Logprobs) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from statistics import fmean
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from plait.generators.base import Outcome, Result
 from plait.generators.document import Query, Score
@@ -82,30 +82,31 @@ class GenEval2Scorer(QuestionScorer):
 
     def questions(self, query: Query) -> Sequence[Question]:
         """Ask about each atom, in one word."""
-        return [
-            Question(f"{question} Answer in one word.", answers_to_read(question, answer))
-            for question, answer, _ in _atoms(query)
-        ]
+        questions: list[Question] = []
+        for atom in _atoms(query):
+            text = f"{atom.question} Answer in one word."
+            questions.append(Question(text, answers_to_read(atom.question, atom.answer)))
+        return questions
 
     def score(self, query: Query, images: Sequence[Sequence[Logprobs]]) -> Outcome[Score]:
         """Return the mean over the images of the mean over the atoms."""
-        atoms = _atoms(query)
         official = self.options.mode == "official"
-        atom = official_atom if official else corrected_atom
-        scores = []
-        for records in images:
-            pairs = zip(atoms, records, strict=True)
-            scores.append([atom(text, answer, r) for (text, answer, _), r in pairs])
-        means = {
-            "arithmetic": 100 * fmean([fmean(own) for own in scores]),
-            "geometric": 100 * fmean([geometric_mean(own) for own in scores]),
-        }
+        probability = official_probability if official else corrected_probability
+        # Of each image: the value of each atom.
+        values: list[list[float]] = []
         by_skill: dict[str, list[float]] = {}
-        for own in scores:
-            for (*_, skill), value in zip(atoms, own, strict=True):
-                by_skill.setdefault(skill, []).append(value)
-        skills = {skill: fmean(values) for skill, values in by_skill.items()}
-        parts = {**means, "criteria": skills, "atoms": scores}
+        for records in images:
+            values.append([])
+            for atom, record in zip(_atoms(query), records, strict=True):
+                value = probability(atom.question, atom.answer, record)
+                values[-1].append(value)
+                by_skill.setdefault(atom.skill, []).append(value)
+        means = {
+            "arithmetic": 100 * fmean([fmean(own) for own in values]),
+            "geometric": 100 * fmean([geometric_mean(own) for own in values]),
+        }
+        skills = {skill: fmean(own) for skill, own in by_skill.items()}
+        parts = {**means, "criteria": skills, "atoms": values}
         return Result(Score(means[self.options.mean], parts))
 
 
@@ -126,12 +127,12 @@ def official_answers(question: str, answer: str) -> tuple[str, ...]:
     return (*words, *(f" {word}" for word in words), number, f" {number}")
 
 
-def official_atom(question: str, answer: str, record: Logprobs) -> float:
+def official_probability(question: str, answer: str, record: Logprobs) -> float:
     """Return the sum of the first tokens' probabilities, each as often as it is listed."""
     return record.first_tokens(official_answers(question, answer))
 
 
-def corrected_atom(question: str, answer: str, record: Logprobs) -> float:
+def corrected_probability(question: str, answer: str, record: Logprobs) -> float:
     """Return the probability that the reply begins with the answer of the data.
 
     A number that only begins like it (`10`, `seventeen`) is another answer.
@@ -144,6 +145,7 @@ def corrected_atom(question: str, answer: str, record: Logprobs) -> float:
 
 
 def _longer(answer: str) -> tuple[str, ...]:
+    """Return how a reply may begin with a number that only begins like `answer`."""
     longer = [word for word in _LONGER if word.startswith(answer)]
     if number := _numeral(answer):
         longer += [f"{number}{digit}" for digit in range(10)]
@@ -151,9 +153,18 @@ def _longer(answer: str) -> tuple[str, ...]:
 
 
 def _numeral(word: str) -> str | None:
+    """Return a number up to ten in digits; None for another word."""
     return str(_NUMBERS.index(word) + 1) if word in _NUMBERS else None
 
 
-def _atoms(query: Query) -> list[list[str]]:
-    atoms: list[list[str]] = json.loads(query.metadata.get(ATOMS, "[]"))
-    return atoms
+class _Atom(NamedTuple):
+    """What a prompt says about one thing, as a question."""
+
+    question: str
+    answer: str
+    """`Yes`, or a number in words where the question asks how many."""
+    skill: str
+
+
+def _atoms(query: Query) -> list[_Atom]:
+    return [_Atom(*atom) for atom in json.loads(query.metadata.get(ATOMS, "[]"))]

@@ -122,8 +122,9 @@ class QuestionScorer(Scorer):
         if not isinstance(records, list):
             return records
         # `product` has all questions about the first image, then those about the second.
-        n = len(questions)
-        images = [records[i : i + n] for i in range(0, len(records), n)]
+        each = len(questions)
+        firsts = range(0, len(records), each)
+        images = [records[first : first + each] for first in firsts]
         return self.score(query, images)
 
     def records(
@@ -191,4 +192,4 @@ class VqaScorer(QuestionScorer):
 
 def geometric_mean(values: Sequence[float]) -> float:
     """Return the geometric mean of one value or more; 0 where one of them is 0."""
-    return math.exp(fmean([math.log(v) for v in values])) if all(values) else 0.0
+    return math.exp(fmean(map(math.log, values))) if all(values) else 0.0

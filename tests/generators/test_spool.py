@@ -92,13 +92,13 @@ def test_a_disk_that_is_full_is_told_with_what_is_needed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(spool, "MOST_IN_MEMORY", 100)
-    file = spool._unlisted_file()
+    file = spool._open_unlisted_file()
 
     def refuse(_: Any) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     full = SimpleNamespace(write=refuse, fileno=file.fileno)
-    monkeypatch.setattr(spool, "_unlisted_file", lambda: full)
+    monkeypatch.setattr(spool, "_open_unlisted_file", lambda: full)
     with pytest.raises(WriteError, match=r"queries .* No space left .* MB") as told:
         keep(iter(QUERIES), "queries")
     assert told.value.errno == errno.ENOSPC

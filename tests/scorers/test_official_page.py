@@ -66,7 +66,11 @@ from plait.scorers.pairwise.readers import (
     vote,
 )
 from plait.scorers.vqa.dpg import PROPOSITIONS, DpgScorer
-from plait.scorers.vqa.geneval2 import answers_to_read, corrected_atom, official_atom
+from plait.scorers.vqa.geneval2 import (
+    answers_to_read,
+    corrected_probability,
+    official_probability,
+)
 from plait.scorers.vqa.questions import YES_NO
 
 RUBRIC = OWN["SA"]
@@ -218,8 +222,8 @@ READERS: dict[str, tuple[Reader, Reader]] = {
     "OpenING": (official_aspects, aspects),
     "OpenING's arena": (official_lean, lean),
     "GenEval 2": (
-        lambda r: f"{atom(r, official_atom):.2f}",
-        lambda r: f"{atom(r, corrected_atom):.2f}",
+        lambda r: f"{atom(r, official_probability):.2f}",
+        lambda r: f"{atom(r, corrected_probability):.2f}",
     ),
     "DPG-Bench": (lambda r: dpg(r, "official"), lambda r: dpg(r, "corrected")),
     "MMRB2": (lambda r: official_better(r, json.loads), better),

@@ -37,8 +37,9 @@ from plait.benchmarks.tasks.miniature.queries import (
     query,
 )
 from plait.benchmarks.tasks.mmie.prompts import PROMPTS, QUESTION
+from plait.generators.anole.checkpoints import VQ_PREFIX
 from plait.generators.anole.codec import vq_model
-from plait.generators.anole.models import VQ_PREFIX, AnoleVocabulary
+from plait.generators.anole.vocabulary import AnoleVocabulary
 from plait.generators.loading.taming import taming_layout
 from plait.generators.mini.table import SHIPPED
 from plait.scorers.truth.language import sentence, statement, step

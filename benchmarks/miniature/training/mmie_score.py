@@ -49,7 +49,7 @@ from plait.scorers.internvl.settings import SYSTEM
 from plait.scorers.judging.mmie import Corrected
 from plait.scorers.judging.replies import RubricQuestion
 from plait.scorers.judging.rubrics import OWN
-from plait.scorers.truth.comparison import AttributeCounts, scene_compared
+from plait.scorers.truth.comparison import AttributeCounts, compare_scene
 from plait.scorers.truth.drawing import draw
 from plait.scorers.truth.language import CAPTION_PROMPT, noun
 from plait.scorers.truth.reading import ItemReading, Reading
@@ -127,7 +127,7 @@ def counts(answer: Damaged, scenes: Scenes) -> AttributeCounts:
     """Count the attributes of `scenes` that are as the query expects them."""
     total = AttributeCounts()
     for scene, expected in zip(scenes, answer.expected, strict=True):
-        total += scene_compared(_reading(scene), _reading(expected))
+        total += compare_scene(_reading(scene), _reading(expected))
     return total
 
 

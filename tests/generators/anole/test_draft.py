@@ -8,8 +8,8 @@ from natives import asked, tiny, turn
 from picture_helpers import smooth
 
 from plait.generators.anole.draft import AnoleTrack, TokenMode
-from plait.generators.anole.models import AnoleVocabulary
 from plait.generators.anole.settings import AnoleDraftSettings
+from plait.generators.anole.vocabulary import AnoleVocabulary
 from plait.generators.decoding.drafting import NativePrompt, Stop
 from plait.generators.decoding.streams import Streams
 from plait.generators.document import ImageRequest, Request, Text

@@ -17,10 +17,11 @@ from plait.generators.architectures import config_of
 from plait.generators.decoding.payloads import unpack
 from plait.generators.document import ImageRequest
 from plait.generators.emu2 import models
+from plait.generators.emu2.checkpoints import open_checkpoint
 from plait.generators.emu2.condition import Emu2Condition
 from plait.generators.emu2.draft import Emu2Draft
-from plait.generators.emu2.models import device_map, devices_of, layer_devices, quantising
 from plait.generators.emu2.network import ADDED, ADDED_CHAT, empty_network
+from plait.generators.emu2.placing import device_map, devices_of, layer_devices, quantising
 from plait.generators.emu2.settings import LAYERS_B
 from plait.generators.errors import UsageError
 from plait.generators.loading.strict import fill
@@ -103,7 +104,7 @@ def vectors(stage, requests) -> list[torch.Tensor]:
 @pytest.fixture
 def filling(saved):
     """The checkpoint of Chat, an empty network for it, and how it is filled."""
-    checkpoint = models.open_checkpoint(saved("emu2", "draft")["model"])
+    checkpoint = open_checkpoint(saved("emu2", "draft")["model"])
     config = checkpoint.language(0)
     network = empty_network(checkpoint.vision(), config)
     layout = checkpoint.layout(network.state_dict())
@@ -203,20 +204,20 @@ def test_native_files_without_a_vision_config(tmp_path):
         shapes = upstream.shapes(vision, upstream.LANGUAGE, upstream.PIECES + len(names))
         folder = tmp_path / str(queries)
         upstream.save_native(folder, random_state(shapes.items(), 1), None)
-        found = models.open_checkpoint(str(folder)).vision()
+        found = open_checkpoint(str(folder)).vision()
         assert found == replace(vision, queries=queries)
 
 
 def test_vocabulary_of_newer_tokenizers(copied):
     places, folder = copied("emu2", "draft", "model")
-    usual = models.open_checkpoint(places["model"]).tokens().added
+    usual = open_checkpoint(places["model"]).tokens().added
     added = json.loads((folder / "added_tokens.json").read_text())
     (folder / "added_tokens.json").unlink()
     decoder = {str(i): {"content": name, "special": True} for name, i in added.items()}
     decoder["1"] = {"content": "<s>", "special": True}
     config = {"added_tokens_decoder": decoder}
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    newer = models.open_checkpoint(places["model"]).tokens().added
+    newer = open_checkpoint(places["model"]).tokens().added
     assert newer == usual
     assert set(ADDED_CHAT) <= set(newer)
 

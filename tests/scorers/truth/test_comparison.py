@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from plait.scorers.truth.comparison import AttributeCounts, scene_compared, texts_compared
+from plait.scorers.truth.comparison import AttributeCounts, compare_scene, compare_texts
 from plait.scorers.truth.reading import ItemReading, Reading
 from plait.scorers.truth.text_reader import TextReading, read_text
 
@@ -16,7 +16,7 @@ TRUE = Reading("white", (CIRCLE, STAR))
 
 
 def compared(own: Reading, true: Reading = TRUE) -> tuple[int, int, int]:
-    counts = scene_compared(own, true)
+    counts = compare_scene(own, true)
     return counts.right.total(), counts.stated.total(), counts.true.total()
 
 
@@ -86,5 +86,5 @@ MORE = "There is one star and two circles, so no."
     ],
 )
 def test_the_asked_fact_counts(own: str, true: str, f1: float) -> None:
-    counts = sum(texts_compared(said(own), said(true)), AttributeCounts())
+    counts = sum(compare_texts(said(own), said(true)), AttributeCounts())
     assert counts.f1 == pytest.approx(f1)
