@@ -22,12 +22,12 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from plait.generators.cuda_graphs import are_wanted, suits
 from plait.generators.decoding.graphs import (
     StepGraphs,
     StepInputs,
     round_rows,
     round_up,
-    suits,
 )
 from plait.generators.decoding.prefixes import PrefixPart, levels, marks, passes
 
@@ -197,8 +197,8 @@ class Streams:
         self.device: torch.device = weight.device
         self._dtype = weight.dtype
         self._cache = KeyValueRows(context)
-        suited = suits(decoder, self.device)
-        self._graphs = StepGraphs() if suited else None
+        captured = are_wanted() and suits(decoder, self.device)
+        self._graphs = StepGraphs() if captured else None
         self._rows: list[Stream] = []
         """By row; also streams that have left, until others take their rows."""
         self._left: set[Stream] = set()

@@ -18,6 +18,7 @@ from plait.generators.diffusion.builds import build_pipeline
 from plait.generators.diffusion.calls import Call, draws_in_batches
 from plait.generators.diffusion.encodings import encoder_of
 from plait.generators.diffusion.files import add_adapters
+from plait.generators.diffusion.graphs import DenoiserGraphs
 from plait.generators.diffusion.levers import StepCounter, speed_up
 from plait.generators.diffusion.loading import load_published, quiet
 from plait.generators.diffusion.placing import (
@@ -137,6 +138,13 @@ def images_of(output: Any, count: int) -> Floats:
     return images.astype(np.float32, copy=False)
 
 
+def _graphs_of(pipeline: Any, settings: DiffusionSettings) -> DenoiserGraphs:
+    """Let the denoiser be evaluated by CUDA graphs; ValueError where there is no GPU."""
+    if device_of(settings.device).type != "cuda":
+        raise ValueError("cuda_graphs needs a GPU, and the device is the CPU")
+    return DenoiserGraphs(denoiser_of(pipeline))
+
+
 class Drawer:
     """A loaded pipeline that takes, per image, its conditions and its seed.
 
@@ -167,6 +175,9 @@ class Drawer:
             device = device_of(settings.device)
             dtype = getattr(torch, settings.dtype)
             self._counter = speed_up(pipeline, settings, device, dtype)
+        self._graphs: DenoiserGraphs | None = None
+        if settings.cuda_graphs:
+            self._graphs = _graphs_of(pipeline, settings)
         taken = getattr(pipeline, "taken_variants", None)
         self._taken = {"variants": taken} if taken else {}
         if chosen := getattr(pipeline, "chosen_attention", None):
@@ -253,7 +264,11 @@ class Drawer:
                 output = self.pipeline(**{**each, **encoded, **self.arguments})
         except torch.OutOfMemoryError:
             self.batch = max(1, self.batch // 2)
+            if self._graphs is not None:
+                self._graphs.forget()
             raise
+        if self._graphs is not None:
+            self.notes = {**self.notes, "cuda_graphs": self._graphs.take_all_replayed()}
         if self._counter is not None:
             share = self._counter.take_share_skipped()
             self.notes = {**self.notes, "skipped_steps": round(share, 4)}

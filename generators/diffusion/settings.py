@@ -114,6 +114,9 @@ class DiffusionSettings(ModelSettings):
     three; the weights of these are held twice."""
     channels_last: bool = unkeyed(False)
     """Hold what the autoencoder convolves with channels last, which is as exact."""
+    cuda_graphs: bool = unkeyed(False)
+    """Launch all kernels of an evaluation of the denoiser at once, on a GPU; they are the
+    same ones. Its memory is held twice for each shape of its inputs."""
 
     @field_validator("arguments")
     @classmethod
@@ -129,6 +132,12 @@ class DiffusionSettings(ModelSettings):
         """Refuse settings that would change only the key."""
         if self.offload and self.device_map:
             raise ValueError("device_map and offload exclude each other; set one of them")
+        others = {"compile": self.compile, "offload": self.offload is not None}
+        for name, is_set in others.items():
+            if self.cuda_graphs and is_set:
+                raise ValueError(
+                    f"cuda_graphs and {name} exclude each other; set one of them"
+                )
         # With true_cfg_scale, guidance is another input of the model.
         apart = "true_cfg_scale" in self.arguments
         unguided = self.guidance is not None and self.guidance <= 1 and not apart
@@ -185,7 +194,8 @@ class DiffusionSettings(ModelSettings):
             weight_bytes=self.weight_bytes,
             flops=FigureRange.exact(flops),
             passes=self.steps,
-            blocks=block_count(design),
+            # The kernels of a graph are launched at once.
+            blocks=0 if self.cuda_graphs else block_count(design),
             cpu_s=DRAWN_S,
             compiled=self.compile,
             compile_s=_REGIONAL_S if has_repeated_blocks(design) else _WHOLE_S,
@@ -343,8 +353,9 @@ class FastSettings(FurtherFilesSettings):
             if self.speed_parameters:
                 raise ValueError("speed_parameters are those of a cache; set speed to one")
             return self
-        if self.compile:
-            raise ValueError(f"speed {self.speed!r} and compile exclude each other")
+        for name in ("compile", "cuda_graphs"):
+            if getattr(self, name):
+                raise ValueError(f"speed {self.speed!r} and {name} exclude each other")
         if not self.cache_parameters():
             known = [n for n, d in DESIGNS.items() if self.speed in d.caches]
             raise ValueError(

@@ -31,6 +31,7 @@ LEVERS: dict[str, dict[str, Any]] = {
     "encodings": {},
     "fuse_qkv": {"fuse_qkv": True},
     "channels_last": {"channels_last": True},
+    "cuda_graphs": {"cuda_graphs": True},
 }
 PLAIN = "batch of 4"
 """Row of what drawing four together moves."""
