@@ -35,14 +35,16 @@ class StepCounter:
     """
 
     def __init__(self, denoiser: torch.nn.Module) -> None:
-        named = denoiser.named_modules()
-        probes = [module for name, module in named if name.endswith(".to_q")]
-        if not probes:
+        last = None
+        for name, module in denoiser.named_modules():
+            if name.endswith(".to_q"):
+                last = module
+        if last is None:
             raise UsageError(f"{type(denoiser).__name__} has no attention to be cached")
         self.evaluations = 0
         self.computed = 0
         denoiser.register_forward_pre_hook(self._evaluate)
-        probes[-1].register_forward_pre_hook(self._compute)
+        last.register_forward_pre_hook(self._compute)
 
     def _evaluate(self, *_: Any) -> None:
         self.evaluations += 1

@@ -120,7 +120,7 @@ class DiffusionSettings(ModelSettings):
 
     @field_validator("arguments")
     @classmethod
-    def _further(cls, arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    def _check_arguments(cls, arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
         """Refuse what has a setting of its own, or none."""
         for name in arguments:
             if name in PLAIT_SETS:
@@ -128,8 +128,8 @@ class DiffusionSettings(ModelSettings):
         return arguments
 
     @model_validator(mode="after")
-    def _effective(self) -> DiffusionSettings:
-        """Refuse settings that would change only the key."""
+    def _check_together(self) -> DiffusionSettings:
+        """Refuse settings that exclude each other, or would change only the key."""
         if self.offload and self.device_map:
             raise ValueError("device_map and offload exclude each other; set one of them")
         others = {"compile": self.compile, "offload": self.offload is not None}
@@ -265,7 +265,7 @@ class FurtherFilesSettings(DiffusionSettings):
     companions: ClassVar[tuple[str, ...]] = ("base",)
 
     @model_validator(mode="after")
-    def _files(self) -> FurtherFilesSettings:
+    def _check_files(self) -> FurtherFilesSettings:
         if self.denoiser is not None and not self.denoiser.endswith(ONE_FILE):
             raise ValueError(
                 f"denoiser {self.denoiser!r} is not a file of safetensors or GGUF"
@@ -339,16 +339,21 @@ class FastSettings(FurtherFilesSettings):
     default those that were published for the model."""
 
     @model_validator(mode="after")
-    def _fused(self) -> FastSettings:
-        others: dict[str, Any] = {"speed": self.speed, "denoiser": self.denoiser}
-        others["loras"] = None if self.fuse_loras else self.loras or None
-        for name, value in others.items():
-            if self.fuse_qkv and value is not None:
+    def _check_fused(self) -> FastSettings:
+        """Refuse what finds queries, keys and values in layers of their own."""
+        others = {
+            "speed": self.speed is not None,
+            "denoiser": self.denoiser is not None,
+            "loras": bool(self.loras) and not self.fuse_loras,
+        }
+        for name, is_set in others.items():
+            if self.fuse_qkv and is_set:
                 raise ValueError(f"fuse_qkv and {name} exclude each other; set one of them")
         return self
 
     @model_validator(mode="after")
-    def _fast(self) -> FastSettings:
+    def _check_speed(self) -> FastSettings:
+        """Refuse parameters without a cache, and a cache without parameters."""
         if self.speed in (None, "fp8"):
             if self.speed_parameters:
                 raise ValueError("speed_parameters are those of a cache; set speed to one")
@@ -357,10 +362,14 @@ class FastSettings(FurtherFilesSettings):
             if getattr(self, name):
                 raise ValueError(f"speed {self.speed!r} and {name} exclude each other")
         if not self.cache_parameters():
-            known = [n for n, d in DESIGNS.items() if self.speed in d.caches]
+            others: list[str] = []
+            for name, design in DESIGNS.items():
+                if self.speed in design.caches:
+                    others.append(name)
             raise ValueError(
                 f"speed {self.speed!r} was published without parameters for this model; "
-                f"give them in speed_parameters (published are those of {', '.join(known)})"
+                "give them in speed_parameters "
+                f"(published are those of {', '.join(others)})"
             )
         return self
 
@@ -397,16 +406,17 @@ _REGIONAL_S = 9.6
 _WHOLE_S = 67.4
 """Seconds of compiling one block of FLUX.1-dev for all of its kind, or all of it, on an
 H100 (docs.pytorch.org, note of 2026-05-11)."""
-_WITHOUT_REPEATED = (
-    *("SD3Transformer2DModel", "PixArtTransformer2DModel", "SanaTransformer2DModel"),
-)
+_WITHOUT_REPEATED = {
+    "SD3Transformer2DModel",
+    "PixArtTransformer2DModel",
+    "SanaTransformer2DModel",
+}
 """Denoisers that diffusers 0.42.1 cannot compile block by block."""
 
 
 def has_repeated_blocks(design: PipelineDesign) -> bool:
     """Return whether one block of a denoiser is compiled for all of its kind."""
-    kinds = {kind for kind, _ in design.modules.values()}
-    return kinds.isdisjoint(_WITHOUT_REPEATED)
+    return all(kind not in _WITHOUT_REPEATED for kind, _ in design.modules.values())
 
 
 _CLIP_TOKENS = 77
