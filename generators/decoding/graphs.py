@@ -42,7 +42,8 @@ class StepInputs:
 
     def of_rows(self, rows: int) -> StepInputs:
         """Return zeros for that many rows."""
-        return StepInputs(*(t.new_zeros(rows, *t.shape[1:]) for t in self.tensors))
+        zeros = [own.new_zeros(rows, *own.shape[1:]) for own in self.tensors]
+        return StepInputs(*zeros)
 
     def fill(self, given: StepInputs) -> None:
         """Take the values of `given`, which has no more rows."""
