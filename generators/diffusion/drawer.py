@@ -60,6 +60,8 @@ def load_pipeline(
     checkpoints that are more than a pipeline of diffusers.
     """
     device = device_of(settings.device)
+    if settings.cuda_graphs and device.type != "cuda":
+        raise ValueError("cuda_graphs needs a GPU, and the device is the CPU")
     dtype = getattr(torch, settings.dtype)
     with quiet():
         if weights == "pretrained":
@@ -141,13 +143,6 @@ def images_of(output: Any, count: int) -> Floats:
     return images.astype(np.float32, copy=False)
 
 
-def _graphs_of(pipeline: Any, settings: DiffusionSettings) -> DenoiserGraphs:
-    """Let the denoiser be evaluated by CUDA graphs; ValueError where there is no GPU."""
-    if device_of(settings.device).type != "cuda":
-        raise ValueError("cuda_graphs needs a GPU, and the device is the CPU")
-    return DenoiserGraphs(denoiser_of(pipeline))
-
-
 class Drawer:
     """A loaded pipeline that takes, per image, its conditions and its seed.
 
@@ -178,9 +173,10 @@ class Drawer:
             device = device_of(settings.device)
             dtype = getattr(torch, settings.dtype)
             self._counter = speed_up(pipeline, settings, device, dtype)
-        self._graphs: DenoiserGraphs | None = None
+        self.graphs: DenoiserGraphs | None = None
+        """By which the denoiser is evaluated, where that is set."""
         if settings.cuda_graphs:
-            self._graphs = _graphs_of(pipeline, settings)
+            self.graphs = DenoiserGraphs(denoiser_of(pipeline))
         taken = getattr(pipeline, "taken_variants", None)
         self._taken = {"variants": taken} if taken else {}
         if chosen := getattr(pipeline, "chosen_attention", None):
@@ -270,11 +266,11 @@ class Drawer:
                 output = self.pipeline(**{**each, **encoded, **self.arguments})
         except torch.OutOfMemoryError:
             self.batch = max(1, self.batch // 2)
-            if self._graphs is not None:
-                self._graphs.forget()
+            if self.graphs is not None:
+                self.graphs.forget()
             raise
-        if self._graphs is not None:
-            self.notes = {**self.notes, "cuda_graphs": self._graphs.take_all_replayed()}
+        if self.graphs is not None:
+            self.notes = {**self.notes, "cuda_graphs": self.graphs.take_all_replayed()}
         if self._counter is not None:
             share = self._counter.take_share_skipped()
             self.notes = {**self.notes, "skipped_steps": round(share, 4)}

@@ -116,7 +116,7 @@ class DiffusionSettings(ModelSettings):
     """Hold what the autoencoder convolves with channels last, which is as exact."""
     cuda_graphs: bool = unkeyed(False)
     """Launch all kernels of an evaluation of the denoiser at once, on a GPU; they are the
-    same ones. Its memory is held twice for each shape of its inputs."""
+    same ones. For each shape of its inputs, the working memory of one is kept."""
 
     @field_validator("arguments")
     @classmethod
