@@ -96,13 +96,21 @@ class Track:
         """Positions of prompt and answer."""
         return self.prompt.length + len(self.ids)
 
+    def take_all(self, tokens: list[int]) -> None:
+        """Take the tokens of the whole answer; by default one after another."""
+        for token in tokens:
+            self.take(token)
+
     def take(self, token: int) -> None:
         """Append the next token."""
         raise NotImplementedError
 
 
 class LimitedTrack(Track):
-    """An answer that ends at the token `end`, at so many tokens, or with the context."""
+    """An answer that ends at the token `end`, at so many tokens, or with the context.
+
+    Where it ends is decided on the device alone (`TextRules`); this says why.
+    """
 
     def __init__(
         self, prompt: NativePrompt, context: int, limit: int, end: int = NONE
@@ -111,14 +119,14 @@ class LimitedTrack(Track):
         self._limit = limit
         self._end = end
 
-    def take(self, token: int) -> None:
-        """Append the next token."""
-        self.ids.append(token)
-        if token == self._end:
+    def take_all(self, tokens: list[int]) -> None:
+        """Take the tokens of the whole answer."""
+        self.ids = tokens
+        if tokens[-1:] == [self._end]:
             self.stop = Stop.END
-        elif len(self.ids) >= self._limit:
+        elif len(tokens) >= self._limit:
             self.stop = Stop.LIMIT
-        elif self.length >= self.context:
+        else:
             self.stop = Stop.CONTEXT
 
 
@@ -256,8 +264,7 @@ class Writing(ABC, Generic[TrackT]):
     ) -> TrackT:
         """Return the answer that was written to a prompt, which is a record of `rules`."""
         track = self.track(prompt)
-        for token in written.tokens:
-            track.take(token)
+        track.take_all(written.tokens)
         if written.broken:
             track.stop = NO_NUMBERS
         return track
