@@ -24,6 +24,7 @@ from plait.benchmarks.runs.forecast.machines import same_gpu
 from plait.benchmarks.runs.forecast.prior import GPUS, Gpu
 from plait.benchmarks.speed.device import device_name, synchronise
 from plait.benchmarks.speed.rounds import forget_earlier
+from plait.generators.cuda_graphs import eagerly
 
 _ATTENTION = "aten::scaled_dot_product_attention"
 _COPIES = ("aten::copy_", "Memcpy")
@@ -132,6 +133,8 @@ class _Marks:
         if not isinstance(module, torch.nn.Module):
             return
         inner = getattr(module, method)
+        # What places a module on a device, or computes it by graphs, is one there already.
+        own = vars(module).get(method)
         weight_bytes = sum(p.numel() * p.element_size() for p in module.parameters())
 
         @functools.wraps(inner)
@@ -150,7 +153,10 @@ class _Marks:
 
         # An attribute of the instance hides the method of its class.
         setattr(module, method, marked)
-        self._stack.callback(delattr, module, method)
+        if own is None:
+            self._stack.callback(delattr, module, method)
+        else:
+            self._stack.callback(setattr, module, method, own)
 
     def close(self) -> None:
         """Give the modules their own methods back."""
@@ -189,7 +195,8 @@ def profile_call(
             seconds = time.perf_counter() - began
         marks.restart()
         forget_earlier(compute)
-        with FlopCounterMode(display=False) as marks.counter:
+        # A CUDA graph is replayed without calling an operator: nothing would count.
+        with eagerly(), FlopCounterMode(display=False) as marks.counter:
             compute(inputs)
     trace.parent.mkdir(parents=True, exist_ok=True)
     profiler.export_chrome_trace(str(trace))

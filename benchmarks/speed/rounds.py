@@ -25,7 +25,7 @@ from plait.benchmarks.speed.watches import Clock, ExchangeTimes, StepTimes, Toke
 from plait.cluster.energy import EnergyMeter
 from plait.cluster.loading import load_stage
 from plait.generators.base import Outcome, StageSpec, import_target
-from plait.generators.decoding.graphs import eagerly
+from plait.generators.cuda_graphs import eagerly
 from plait.generators.errors import UsageError
 
 Compute = Callable[[Sequence[Any]], list[Outcome[Any]]]

@@ -131,8 +131,11 @@ class BatchWriter:
             if len(readings) > self._behind:
                 reading = readings.popleft()
                 self._settle(reading, len(readings))
-        records = range(self._rules.records)
-        return [Written(self._ledger.tokens(i), i in self._broken) for i in records]
+        written: list[Written] = []
+        for record in range(self._rules.records):
+            is_broken = record in self._broken
+            written.append(Written(self._ledger.tokens(record), is_broken))
+        return written
 
     def _join(self) -> None:
         """Open the streams of records that wait, where there is room for them."""
@@ -149,13 +152,14 @@ class BatchWriter:
         for record in sorted(self._live, key=lambda record: self._live[record][0].row):
             by_streams.setdefault(len(self._live[record]), []).append(record)
         self._groups = []
-        for records in by_streams.values():
-            columns = zip(*(self._live[record] for record in records), strict=True)
-            rows = self._streams.rows([stream for own in columns for stream in own])
+        for count, records in by_streams.items():
+            streams: list[Stream] = []
+            for place in range(count):
+                streams += [self._live[record][place] for record in records]
             here = np.array(records)
             at = torch.tensor(here, device=self._streams.device)
             everyone = torch.ones_like(at, dtype=torch.bool)
-            self._groups.append(_Group(here, at, rows, everyone))
+            self._groups.append(_Group(here, at, self._streams.rows(streams), everyone))
         if self._groups:
             self._records = np.concatenate([group.here for group in self._groups])
 
@@ -163,11 +167,13 @@ class BatchWriter:
         """Queue a step of all records in flight."""
         run = self._runs.take(self._records)
         states = self._streams.step() if run == 1 else self._step_run(run)
-        parts = [self._move(group, states) for group in self._groups]
-        tokens, changes = parts[0]
-        if len(parts) > 1:
-            tokens, changes = (torch.cat(part) for part in zip(*parts, strict=True))
-        return _Reading(self._records, tokens, changes)
+        tokens: list[Tensor] = []
+        changes: list[Tensor] = []
+        for group in self._groups:
+            wrote, changed = self._move(group, states)
+            tokens.append(wrote)
+            changes.append(changed)
+        return _Reading(self._records, _concatenate(tokens), _concatenate(changes))
 
     def _step_run(self, tokens: int) -> Tensor:
         """Queue a pass over the next tokens of runs; return the states at the last ones."""
@@ -183,6 +189,7 @@ class BatchWriter:
         # Read at once, records that have ended leave before the next step.
         going = rules.goes_on[group.at] if self._behind else group.everyone
         width = states.shape[-1]
+        # (streams, records, width), as rules take them.
         own = states[group.rows.there].view(-1, len(group.here), width)
         move = rules.move(own, group.at, going)
         tokens = move.tokens
@@ -241,6 +248,11 @@ class BatchWriter:
         for record, guides in self._rules.resume(paused).items():
             self._live[record] += guides
         self._rules.goes_on[torch.tensor(records, device=self._rules.device)] = True
+
+
+def _concatenate(parts: Sequence[Tensor]) -> Tensor:
+    """Return the parts one after another; a single one without a copy."""
+    return parts[0] if len(parts) == 1 else torch.cat([*parts])
 
 
 class Ledger:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from itertools import chain
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -54,7 +53,11 @@ class NativePrompt:
     @property
     def ids(self) -> list[int]:
         """All ids, in order."""
-        return list(chain.from_iterable(p for p in self.pieces if isinstance(p, list)))
+        ids: list[int] = []
+        for piece in self.pieces:
+            if isinstance(piece, list):
+                ids += piece
+        return ids
 
     @property
     def pixels(self) -> list[Tensor]:
@@ -93,13 +96,21 @@ class Track:
         """Positions of prompt and answer."""
         return self.prompt.length + len(self.ids)
 
+    def take_all(self, tokens: list[int]) -> None:
+        """Take the tokens of the whole answer; by default one after another."""
+        for token in tokens:
+            self.take(token)
+
     def take(self, token: int) -> None:
         """Append the next token."""
         raise NotImplementedError
 
 
 class LimitedTrack(Track):
-    """An answer that ends at the token `end`, at so many tokens, or with the context."""
+    """An answer that ends at the token `end`, at so many tokens, or with the context.
+
+    Where it ends is decided on the device alone (`TextRules`); this says why.
+    """
 
     def __init__(
         self, prompt: NativePrompt, context: int, limit: int, end: int = NONE
@@ -108,14 +119,14 @@ class LimitedTrack(Track):
         self._limit = limit
         self._end = end
 
-    def take(self, token: int) -> None:
-        """Append the next token."""
-        self.ids.append(token)
-        if token == self._end:
+    def take_all(self, tokens: list[int]) -> None:
+        """Take the tokens of the whole answer."""
+        self.ids = tokens
+        if tokens[-1:] == [self._end]:
             self.stop = Stop.END
-        elif len(self.ids) >= self._limit:
+        elif len(tokens) >= self._limit:
             self.stop = Stop.LIMIT
-        elif self.length >= self.context:
+        else:
             self.stop = Stop.CONTEXT
 
 
@@ -194,13 +205,20 @@ class Writing(ABC, Generic[TrackT]):
 
     def embed(self, prompts: Sequence[NativePrompt]) -> list[Tensor]:
         """Return embeddings (positions, width) of each prompt; images are read together."""
-        pixels = list(chain.from_iterable(prompt.pixels for prompt in prompts))
+        pixels: list[Tensor] = []
+        for prompt in prompts:
+            pixels += prompt.pixels
         images = iter(self._encode(torch.stack(pixels)) if pixels else ())
-
-        def embed_piece(piece: list[int] | Tensor) -> Tensor:
-            return next(images) if isinstance(piece, Tensor) else self.embeddings(piece)
-
-        return [torch.cat([*map(embed_piece, prompt.pieces)]) for prompt in prompts]
+        embedded: list[Tensor] = []
+        for prompt in prompts:
+            parts: list[Tensor] = []
+            for piece in prompt.pieces:
+                if isinstance(piece, Tensor):
+                    parts.append(next(images))
+                else:
+                    parts.append(self.embeddings(piece))
+            embedded.append(torch.cat(parts))
+        return embedded
 
     def embeddings(self, ids: Sequence[int]) -> Tensor:
         """Return embeddings (ids, width)."""
@@ -223,8 +241,10 @@ class Writing(ABC, Generic[TrackT]):
             return self._open([prompts[record] for record in records], streams)
 
         written = BatchWriter(streams, rules, open_streams)()
-        records = zip(range(len(prompts)), prompts, written, strict=True)
-        return [self._track_of(*about, rules) for about in records]
+        tracks: list[TrackT] = []
+        for record, prompt in enumerate(prompts):
+            tracks.append(self._track_of(record, prompt, written[record], rules))
+        return tracks
 
     def _streams(self, prompts: Sequence[NativePrompt]) -> Streams:
         return Streams(self.decoder, self.context)
@@ -244,8 +264,7 @@ class Writing(ABC, Generic[TrackT]):
     ) -> TrackT:
         """Return the answer that was written to a prompt, which is a record of `rules`."""
         track = self.track(prompt)
-        for token in written.tokens:
-            track.take(token)
+        track.take_all(written.tokens)
         if written.broken:
             track.stop = NO_NUMBERS
         return track
@@ -306,14 +325,19 @@ class InterleavedDraft(Writing[TrackT], Drafting[TrackT]):
         length = len(self.leading) + sum(map(len, texts)) + images * self.each
         if skip := too_long(length, images, self.each, self.context):
             return skip
+        pieces: list[list[int] | Tensor] = [[*self.leading]] if self.leading else []
         ids = iter(texts)
-        try:
-            read = [self._read(p) if isinstance(p, Image) else next(ids) for p in parts]
-        except ImageError as error:
-            return Failure(str(error))
-        pieces = ([*self.leading], *read) if self.leading else tuple(read)
+        # Only now are images read: a prompt that is too long is skipped before.
+        for part in parts:
+            if isinstance(part, str):
+                pieces.append(next(ids))
+                continue
+            try:
+                pieces.append(self._read(part))
+            except ImageError as error:
+                return Failure(str(error))
         shown = display_text(parts, self.mark)
-        return NativePrompt(pieces, shown, length, images, request.seed or 0)
+        return NativePrompt(tuple(pieces), shown, length, images, request.seed or 0)
 
     @abstractmethod
     def _parts(self, request: Request) -> Sequence[Piece]:

@@ -1,48 +1,21 @@
 """One-token steps as CUDA graphs: all kernels of a step are launched at once.
 
-A step of a model of some billions of parameters takes a GPU less time than the host needs
-to launch its hundreds of kernels one by one. A graph repeats kernels over the same memory,
-so rows and columns are rounded up, and what a step reads lies in tensors of its own.
+A graph repeats kernels over the same memory (`plait.generators.cuda_graphs`), so rows and
+columns are rounded up to those of a few graphs, and what a step reads lies in tensors of
+its own.
 """
 
 from __future__ import annotations
 
-import os
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable
 from dataclasses import dataclass
-from threading import Lock
-from typing import Any
 
-import torch
 from torch import Tensor
+
+from plait.generators.cuda_graphs import try_capture
 
 _COLUMNS = 256
 """A step attends over a multiple of so many columns: each has a graph of its own."""
-_eagerly: ContextVar[bool] = ContextVar("eagerly", default=False)
-
-
-@contextmanager
-def eagerly() -> Iterator[None]:
-    """Run steps without graphs inside, for hooks and counters, which see no replay."""
-    token = _eagerly.set(True)
-    try:
-        yield
-    finally:
-        _eagerly.reset(token)
-
-
-def suits(decoder: Any, device: torch.device) -> bool:
-    """Return whether a decoder's steps can be captured: all of it is on one GPU.
-
-    PLAIT_CUDA_GRAPHS=0 in the environment says no.
-    """
-    unwanted = _eagerly.get() or os.environ.get("PLAIT_CUDA_GRAPHS") == "0"
-    if unwanted or device.type != "cuda":
-        return False
-    return all(parameter.device == device for parameter in decoder.parameters())
 
 
 def round_rows(rows: int) -> int:
@@ -69,7 +42,8 @@ class StepInputs:
 
     def of_rows(self, rows: int) -> StepInputs:
         """Return zeros for that many rows."""
-        return StepInputs(*(t.new_zeros(rows, *t.shape[1:]) for t in self.tensors))
+        zeros = [own.new_zeros(rows, *own.shape[1:]) for own in self.tensors]
+        return StepInputs(*zeros)
 
     def fill(self, given: StepInputs) -> None:
         """Take the values of `given`, which has no more rows."""
@@ -109,54 +83,11 @@ class StepGraphs:
             inputs = given.of_rows(rows)
             # Capturing runs the step as well: it writes what the replay writes.
             inputs.fill(given)
-            with torch.cuda.device_of(inputs.embeddings):  # type: ignore[no-untyped-call]
-                replay = _try_capture(lambda: forward(inputs, columns))
+            device = inputs.embeddings.device
+            replay = try_capture(lambda: forward(inputs, columns), device, "decoding")
             self._steps[rows, columns] = inputs, replay
         inputs, replay = self._steps[rows, columns]
         inputs.fill(given)
         states = forward(inputs, columns) if replay is None else replay()
         # The next replay of any graph may write over its states.
         return states[: len(given.embeddings)].clone()
-
-
-def _try_capture(run: Callable[[], Tensor]) -> Callable[[], Tensor] | None:
-    """Return the graph of `run`; None where a layer cannot be captured."""
-    try:
-        return capture(run)
-    except RuntimeError as error:
-        if isinstance(error, torch.OutOfMemoryError):
-            raise
-        reason = str(error).partition("\n")[0]
-        warnings.warn(f"decoding without CUDA graphs: {reason}", stacklevel=2)
-        return None
-
-
-_capturing = Lock()
-"""PyTorch allows one capture at a time in a process."""
-
-
-def capture(run: Callable[[], Tensor]) -> Callable[[], Tensor]:
-    """Capture what `run` does on the current GPU; return what repeats it."""
-    with _capturing:
-        current = torch.cuda.current_stream()
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(current)
-        with torch.cuda.stream(side):
-            run()  # libraries allocate what they need at a first call
-        current.wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        try:
-            # By default PyTorch captures on a stream of the GPU that was captured first: on
-            # another GPU the graph would be empty. Other workers of this process may use
-            # the GPU in the meantime.
-            with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
-                states = run()
-        finally:
-            # A failed capture leaves its stream the current one.
-            torch.cuda.set_stream(current)
-
-    def replay() -> Tensor:
-        graph.replay()
-        return states
-
-    return replay

@@ -21,7 +21,9 @@ from plait.generators.images import Drawing
 
 def pack(**tensors: Tensor) -> Payload:
     """Return the tensors as they are, by name."""
-    stored = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    stored: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        stored[name] = tensor.detach().cpu().contiguous()
     return Payload.of(save(stored))
 
 

@@ -59,7 +59,11 @@ def levels(prompts: Sequence[Marks]) -> Iterator[list[PrefixPart]]:
             rest = {member: prompts[member][start:] for member in members}
             level += _iter_shared(rest, start)
         yield [part for part in level if len(part)]
-        groups = [(part.members, part.end) for part in level if len(part.members) > 1]
+        groups.clear()
+        for part in level:
+            # Of one member alone, the part is all the rest.
+            if len(part.members) > 1:
+                groups.append((part.members, part.end))
 
 
 def _iter_shared(prompts: Mapping[int, Marks], start: int) -> Iterator[PrefixPart]:
@@ -73,14 +77,17 @@ def _iter_shared(prompts: Mapping[int, Marks], start: int) -> Iterator[PrefixPar
     while left:
         leader, *others = left
         part = PrefixPart((leader,), start, start + len(prompts[leader]))
-        shared = {i: _in_common(prompts[leader], prompts[i]) for i in others}
+        shared: dict[int, int] = {}
+        for other in others:
+            shared[other] = _in_common(prompts[leader], prompts[other])
+        # The shortest length that is worth it has the most members.
         for length in sorted(set(shared.values())):
-            alike = [i for i in others if shared[i] >= length]
+            alike = [other for other in others if shared[other] >= length]
             if length * len(alike) >= WORTH:
                 part = PrefixPart((leader, *alike), start, start + length)
                 break
         yield part
-        left = [i for i in left if i not in part.members]
+        left = [index for index in left if index not in part.members]
 
 
 def _in_common(one: Marks, other: Marks) -> int:

@@ -83,14 +83,17 @@ class Numbers:
         drawn = 0 if self._ahead is None else self._ahead.shape[1]
         self._calls += 1
         if self._ahead is None or self._calls > drawn:
-            more = max(drawn, _AHEAD)
-            series = [
-                torch.rand(more, generator=g, dtype=torch.float64) for g in self._generators
-            ]
-            block = torch.stack(series).to(device)
+            block = self._draw_block(max(drawn, _AHEAD)).to(device)
             before = [] if self._ahead is None else [self._ahead]
             self._ahead = torch.cat([*before, block], dim=1)
         return self._ahead
+
+    def _draw_block(self, numbers: int) -> Tensor:
+        """Return the next `numbers` of every record's series: (records, numbers)."""
+        series: list[Tensor] = []
+        for generator in self._generators:
+            series.append(torch.rand(numbers, generator=generator, dtype=torch.float64))
+        return torch.stack(series)
 
 
 def penalise(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
@@ -174,5 +177,7 @@ class NumberCheck(LogitsProcessor):  # type: ignore[misc]
 
 def uniforms(generators: Iterable[torch.Generator]) -> Tensor:
     """Return one number in [0, 1) of each generator, in float64."""
-    draws = [torch.rand(1, generator=g, dtype=torch.float64) for g in generators]
-    return torch.cat(draws) if draws else torch.empty(0, dtype=torch.float64)
+    draws = [torch.empty(0, dtype=torch.float64)]
+    for generator in generators:
+        draws.append(torch.rand(1, generator=generator, dtype=torch.float64))
+    return torch.cat(draws)

@@ -22,12 +22,12 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from plait.generators.cuda_graphs import are_wanted, suits
 from plait.generators.decoding.graphs import (
     StepGraphs,
     StepInputs,
     round_rows,
     round_up,
-    suits,
 )
 from plait.generators.decoding.prefixes import PrefixPart, levels, marks, passes
 
@@ -108,8 +108,10 @@ class KeyValueRows:
         """Copy the first `columns` of rows `sources` over those of rows `targets`."""
         for layer in self._layers:
             for states in layer:
-                of, to = (rows.to(states.device) for rows in (sources, targets))
-                states[to, :, :columns] = states[of, :, :columns]
+                # Layers may live on several devices; indices have to follow them.
+                read = sources.to(states.device)
+                written = targets.to(states.device)
+                states[written, :, :columns] = states[read, :, :columns]
 
     def update(
         self, keys: Tensor, values: Tensor, layer_idx: int, *_: Any, **__: Any
@@ -127,8 +129,9 @@ class KeyValueRows:
         read = self._read
         if isinstance(read, Tensor):
             read = read.to(keys.device)
-        all_keys, all_values = (s[read, :, : self.columns_in_use] for s in layer)
-        return all_keys, all_values
+        all_keys, all_values = layer
+        columns = slice(self.columns_in_use)
+        return all_keys[read, :, columns], all_values[read, :, columns]
 
     def _store(self, layer: Sequence[Tensor], states: Sequence[Tensor]) -> None:
         at = self._at
@@ -138,8 +141,9 @@ class KeyValueRows:
                 rows, _, tokens, _ = new.shape
                 stored[:rows, :, at : at + tokens] = new
             return
-        # Layers may live on several devices; indices have to follow them.
-        rows_at, columns_at = (index.to(states[0].device) for index in at)
+        device = states[0].device
+        rows_at = at[0].to(device)
+        columns_at = at[1].to(device)
         for stored, new in zip(layer, states, strict=True):
             stored[rows_at, :, columns_at] = new.transpose(1, 2)
 
@@ -197,8 +201,8 @@ class Streams:
         self.device: torch.device = weight.device
         self._dtype = weight.dtype
         self._cache = KeyValueRows(context)
-        suited = suits(decoder, self.device)
-        self._graphs = StepGraphs() if suited else None
+        captured = are_wanted() and suits(decoder, self.device)
+        self._graphs = StepGraphs() if captured else None
         self._rows: list[Stream] = []
         """By row; also streams that have left, until others take their rows."""
         self._left: set[Stream] = set()
@@ -237,37 +241,47 @@ class Streams:
         if not prompts:
             return []
         if position_ids is None:
-            position_ids = [torch.arange(len(p))[:, None] for p in prompts]
-        ids = [i.to(self.device).expand(-1, self._axes) for i in position_ids]
+            position_ids = [torch.arange(len(prompt))[:, None] for prompt in prompts]
         self._compact()
         first = len(self._rows)
-        befores = [prompt[:-1].to(self._pending) for prompt in prompts]
-        new = [Stream(first + number) for number in range(len(prompts))]
+        new: list[Stream] = []
+        # Of each prompt, what is read now, and the last position, which waits for a step.
+        befores: list[Tensor] = []
+        ids_before: list[Tensor] = []
+        lasts: list[Tensor] = []
+        last_ids: list[Tensor] = []
+        for prompt, numbers in zip(prompts, position_ids, strict=True):
+            new.append(Stream(first + len(new)))
+            ids = numbers.to(self.device).expand(-1, self._axes)
+            befores.append(prompt[:-1].to(self._pending))
+            ids_before.append(ids[:-1])
+            lasts.append(prompt[-1])
+            last_ids.append(ids[-1])
         self._rows += new
-        if any(len(before) for before in befores):
-            self._prefill(first, befores, [i[:-1] for i in ids])
         lengths = [len(before) for before in befores]
-        lasts = torch.stack([prompt[-1] for prompt in prompts]).to(self._pending)
-        self._pending = torch.cat([self._pending, lasts])
-        self._ids = torch.cat([self._ids, torch.stack([i[-1] for i in ids])])
+        if any(lengths):
+            self._prefill(first, befores, ids_before)
+        self._pending = torch.cat([self._pending, torch.stack(lasts).to(self._pending)])
+        self._ids = torch.cat([self._ids, torch.stack(last_ids)])
         joining = torch.tensor(lengths, device=self.device)
         self._lengths = torch.cat([self._lengths, joining])
         self._most = np.concatenate([self._most, lengths]).astype(np.int64)
         return new
 
     def _prefill(self, first: int, prompts: list[Tensor], ids: list[Tensor]) -> None:
+        """Compute prompts in the rows from `first` on: what they share once, in one row."""
         self._reserve(len(self._rows), max(map(len, prompts)) + 1)
         for level in levels([*map(marks, prompts, ids)]):
             for parts in passes(level):
                 self._read(first, parts, _pad(prompts, parts), _pad(ids, parts))
-            self._copy(first, [part for part in level if len(part.members) > 1])
+            self._copy(first, level)
 
     def _read(
         self, first: int, parts: Sequence[PrefixPart], padded: Tensor, ids: Tensor
     ) -> None:
         # Padded on the right: no real position attends to padding, and later ones
         # overwrite what padding leaves in the cache before they could see it.
-        rows = self._rows_from(first, (part.members[0] for part in parts))
+        rows = self._rows_from(first, [part.members[0] for part in parts])
         starts = torch.tensor([part.start for part in parts], device=self.device)
         stored_at = torch.arange(padded.shape[1], device=self.device) + starts[:, None]
         columns = max(part.start for part in parts) + padded.shape[1]
@@ -280,21 +294,25 @@ class Streams:
         self._cache.begin(stored_at, columns, rows)
         self._forward(padded, ids, stored_at)
 
-    def _copy(self, first: int, parts: Sequence[PrefixPart]) -> None:
-        if not parts:
-            return
+    def _copy(self, first: int, parts: Iterable[PrefixPart]) -> None:
+        """Copy what was read for the first members of parts to the rows of the others."""
         sources: list[int] = []
         targets: list[int] = []
+        columns = 0
         for part in parts:
             source, *others = part.members
-            sources += [source] * len(others)
-            targets += others
-        of = self._rows_from(first, sources)
-        to = self._rows_from(first, targets)
-        self._cache.spread(of, to, max(part.end for part in parts))
+            if others:
+                sources += [source] * len(others)
+                targets += others
+                columns = max(columns, part.end)
+        if targets:
+            read = self._rows_from(first, sources)
+            written = self._rows_from(first, targets)
+            self._cache.spread(read, written, columns)
 
-    def _rows_from(self, first: int, members: Iterable[int]) -> Tensor:
-        return torch.tensor([first + member for member in members], device=self.device)
+    def _rows_from(self, first: int, members: Sequence[int]) -> Tensor:
+        """Return the rows of prompts by their numbers, where the first has row `first`."""
+        return torch.tensor(members, device=self.device) + first
 
     @torch.inference_mode()
     def feed(self, rows: Rows, embeddings: Tensor, going: Tensor | None = None) -> None:
@@ -410,15 +428,18 @@ class Streams:
         if not self._left:
             return
         size = len(self)
-        places = sorted(s.row for s in self._left if s.row < size)
-        moving = [s for s in self._rows[size:] if s not in self._left]
+        places = sorted(stream.row for stream in self._left if stream.row < size)
+        moving: list[Stream] = []
+        for stream in self._rows[size:]:
+            if stream not in self._left:
+                moving.append(stream)
         if moving:
             last = [stream.row for stream in moving]
-            of = torch.tensor(last, device=self.device)
-            to = torch.tensor(places, device=self.device)
-            self._cache.spread(of, to, int(self._most[last].max()))
+            read = torch.tensor(last, device=self.device)
+            written = torch.tensor(places, device=self.device)
+            self._cache.spread(read, written, int(self._most[last].max()))
             for waiting in (self._pending, self._ids, self._lengths):
-                waiting[to] = waiting[of]
+                waiting[written] = waiting[read]
             self._most[places] = self._most[last]
         for stream, row in zip(moving, places, strict=True):
             self._rows[row] = stream
@@ -454,6 +475,7 @@ class Streams:
 
 
 def _up(columns: int) -> int:
+    """Round up to a multiple of 8: of 16 bits each, these are 16 bytes of a mask."""
     return -(-columns // 8) * 8
 
 

@@ -64,7 +64,10 @@ class TextWriter:
             return [(stream,) for stream in self.open(records)]
 
         written = BatchWriter(self.streams, rules, open_alone, self.rows)()
-        return [self._track(*pair) for pair in zip(limits, written, strict=True)]
+        tracks: list[TextTrack] = []
+        for record, limit in enumerate(limits):
+            tracks.append(self._track(limit, written[record]))
+        return tracks
 
     def _track(self, limit: int, written: Written) -> TextTrack:
         track = TextTrack(limit)

@@ -51,16 +51,19 @@ def build_pipeline(
     same everywhere.
     """
     design = DESIGNS[architecture]
-    modules: Mapping[str, torch.nn.Module]
-    if weights == "tiny":
-        tiny = tiny_modules(design).items()
-        modules = {k: m.to(device) for k, m in tiny if k not in without}
-    else:
-        empty = {k: empty_module(design, k) for k in design.modules if k not in without}
-        modules = {k: materialise(m, device, dtype) for k, m in empty.items()}
-    parts: dict[str, Any] = {**modules, "scheduler": _scheduler(design.scheduler)}
-    kinds = {k: kind for k, kind in design.tokenizers.items() if k not in without}
-    parts |= {name: small_tokenizer(kind) for name, kind in kinds.items()}
+    parts: dict[str, Any] = {"scheduler": _scheduler(design.scheduler)}
+    # All toy modules are sampled in a row, so none changes where another is left out.
+    tiny = tiny_modules(design) if weights == "tiny" else {}
+    for name in design.modules:
+        if name in without:
+            continue
+        if name in tiny:
+            parts[name] = tiny[name].to(device)
+        else:
+            parts[name] = materialise(empty_module(design, name), device, dtype)
+    for name, tokenizer in design.tokenizers.items():
+        if name not in without:
+            parts[name] = small_tokenizer(tokenizer)
     if "safety_checker" in parts:
         side = parts["safety_checker"].config.vision_config.image_size
         parts["feature_extractor"] = transformers.CLIPImageProcessor(
@@ -72,8 +75,10 @@ def build_pipeline(
 def assemble(design: PipelineDesign, parts: Mapping[str, Any]) -> Any:
     """Return the pipeline made of `parts`; components that it lacks are None."""
     kind = getattr(diffusers, design.pipeline)
-    taken = inspect.signature(kind).parameters
-    absent = {name: None for name, p in taken.items() if p.default is p.empty}
+    absent: dict[str, None] = {}
+    for name, parameter in inspect.signature(kind).parameters.items():
+        if parameter.default is parameter.empty:
+            absent[name] = None
     return kind(**{**absent, **design.arguments, **parts})
 
 

@@ -46,15 +46,15 @@ class Call:
         self._pipeline = pipeline
         self._settings = settings
         self._kind = type(pipeline).__name__
-        self._defaults = {n: p.default for n, p in named.items() if p.kind not in _UNNAMED}
-        used = (n for n in _GUIDING if self._defaults.get(n) is not None)
-        self._guiding = next(used, _GUIDING[0])
-        """The argument that the setting `guidance` means: the one in use by default."""
+        self._defaults: dict[str, Any] = {}
+        """Argument of the pipeline's call -> its default."""
+        for name, parameter in named.items():
+            if parameter.kind not in _UNNAMED:
+                self._defaults[name] = parameter.default
+        self._guiding = self._find_guiding()
+        """The argument that the setting `guidance` means."""
         self._check_own()
-        apart = self._kind not in SEEING or "height" in self._defaults
-        width = settings.width
-        height = settings.height
-        self.input_size = None if apart or not (width and height) else (width, height)
+        self.input_size = self._find_input_size()
         """(width, height) to which images are brought that a pipeline draws from, where
         those it draws are as large as they."""
         given = self._arguments_of_settings()
@@ -67,6 +67,22 @@ class Call:
         self.arguments = self._with_defaults({**given, **own})
         self.negative_prompt, self.notes = self._negative_prompt()
         self.is_guided = self._is_guided()
+
+    def _find_guiding(self) -> str:
+        """Return the argument of guidance that is in use by default."""
+        for name in _GUIDING:
+            if self._defaults.get(name) is not None:
+                return name
+        return _GUIDING[0]
+
+    def _find_input_size(self) -> tuple[int, int] | None:
+        """Return the size of images to draw from; None where the pipeline takes one."""
+        width = self._settings.width
+        height = self._settings.height
+        takes_size = self._kind not in SEEING or "height" in self._defaults
+        if takes_size or not (width and height):
+            return None
+        return width, height
 
     def _check_own(self) -> None:
         own = self._settings.arguments
@@ -93,11 +109,16 @@ class Call:
         }
         if self.input_size is not None:
             del requested["height"], requested["width"]
-        arguments = {k: v for k, v in requested.items() if v is not None}
-        if unsupported := [k for k in arguments if k not in self._defaults]:
-            others = [n for n in self._defaults if "guidance" in n and n not in PLAIT_SETS]
-            hint = f"; of guidance it takes, in arguments: {', '.join(others)}"
-            hint = hint if others and self._guiding in unsupported else ""
+        arguments: dict[str, Any] = {}
+        unsupported: list[str] = []
+        for name, value in requested.items():
+            if value is None:
+                continue
+            arguments[name] = value
+            if name not in self._defaults:
+                unsupported.append(name)
+        if unsupported:
+            hint = self._other_guidance() if self._guiding in unsupported else ""
             raise ValueError(f"{self._kind} does not take {', '.join(unsupported)}{hint}")
         if (settings.guidance or 0) > 1 and (reason := _what_is_ignored(self._pipeline)):
             raise ValueError(
@@ -106,6 +127,15 @@ class Call:
             )
         arguments.pop("negative_prompt", None)
         return arguments
+
+    def _other_guidance(self) -> str:
+        """Return the end of a message that names other arguments of guidance, if any."""
+        others: list[str] = []
+        for name in self._defaults:
+            if "guidance" in name and name not in PLAIT_SETS:
+                others.append(name)
+        listed = ", ".join(others)
+        return f"; of guidance it takes, in arguments: {listed}" if others else ""
 
     def _with_defaults(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Add arguments whose default would depend on the machine or clash with others."""
@@ -117,12 +147,17 @@ class Call:
         if given.get("num_inference_steps", defaults["num_inference_steps"]) != 2:
             # SANA-Sprint raises an error for its own default unless there are two steps.
             defaults["intermediate_timesteps"] = None
-        return {k: v for k, v in defaults.items() if k in self._defaults} | dict(given)
+        for name in defaults.keys() - self._defaults.keys():
+            del defaults[name]
+        return defaults | dict(given)
 
     @property
     def _guided_by(self) -> str | None:
         """Argument that scales what a negative prompt leads away from."""
-        return next((n for n in (_TRUE_CFG, _GUIDING[0]) if n in self._defaults), None)
+        for name in (_TRUE_CFG, _GUIDING[0]):
+            if name in self._defaults:
+                return name
+        return None
 
     def _is_guided(self) -> bool:
         needed = self._guided_by
@@ -159,18 +194,25 @@ class Call:
 
 
 def _what_is_ignored(pipeline: Any) -> str | None:
+    """Return why guidance above 1 would have no effect; None where it has one."""
     if _is_distilled(pipeline):
         return "its checkpoint is distilled to few steps and ignores it"
-    names = {kind.__name__ for kind in type(pipeline).__mro__}
-    read = not names & _EMBEDDED or pipeline.transformer.config.get("guidance_embeds", True)
-    return (
-        None if read else "its transformer has no input for it (guidance_embeds is false)"
-    )
+    if not _class_names(pipeline) & _EMBEDDED:
+        return None
+    # FLUX.1-schnell has the class of FLUX.1-dev, and no such input.
+    if pipeline.transformer.config.get("guidance_embeds", True):
+        return None
+    return "its transformer has no input for it (guidance_embeds is false)"
 
 
 def _is_distilled(pipeline: Any) -> bool:
-    names = {kind.__name__ for kind in type(pipeline).__mro__}
-    return "Flux2KleinPipeline" in names and bool(pipeline.config.get("is_distilled"))
+    is_klein = "Flux2KleinPipeline" in _class_names(pipeline)
+    return is_klein and bool(pipeline.config.get("is_distilled"))
+
+
+def _class_names(pipeline: Any) -> set[str]:
+    """Return the names of the pipeline's class and of those it is derived from."""
+    return {kind.__name__ for kind in type(pipeline).__mro__}
 
 
 def _settable(name: str) -> bool:

@@ -18,6 +18,7 @@ from plait.generators.diffusion.builds import build_pipeline
 from plait.generators.diffusion.calls import Call, draws_in_batches
 from plait.generators.diffusion.encodings import encoder_of
 from plait.generators.diffusion.files import add_adapters
+from plait.generators.diffusion.graphs import DenoiserGraphs
 from plait.generators.diffusion.levers import StepCounter, speed_up
 from plait.generators.diffusion.loading import load_published, quiet
 from plait.generators.diffusion.placing import (
@@ -59,6 +60,8 @@ def load_pipeline(
     checkpoints that are more than a pipeline of diffusers.
     """
     device = device_of(settings.device)
+    if settings.cuda_graphs and device.type != "cuda":
+        raise ValueError("cuda_graphs needs a GPU, and the device is the CPU")
     dtype = getattr(torch, settings.dtype)
     with quiet():
         if weights == "pretrained":
@@ -127,8 +130,11 @@ def images_of(output: Any, count: int) -> Floats:
 
     The frames of a video count as images. ValueError for any other output.
     """
-    found = (getattr(output, name, None) for name in ("images", "image", "video"))
-    images = np.asarray(next((i for i in found if i is not None), None))
+    found = None
+    for name in ("images", "image", "video"):
+        if found is None:
+            found = getattr(output, name, None)
+    images = np.asarray(found)
     if images.ndim != 4 or images.shape[-1] != 3 or len(images) != count:
         raise ValueError(
             f"the pipeline returned a {type(output).__name__} with images of shape "
@@ -167,6 +173,10 @@ class Drawer:
             device = device_of(settings.device)
             dtype = getattr(torch, settings.dtype)
             self._counter = speed_up(pipeline, settings, device, dtype)
+        self.graphs: DenoiserGraphs | None = None
+        """By which the denoiser is evaluated, where that is set."""
+        if settings.cuda_graphs:
+            self.graphs = DenoiserGraphs(denoiser_of(pipeline))
         taken = getattr(pipeline, "taken_variants", None)
         self._taken = {"variants": taken} if taken else {}
         if chosen := getattr(pipeline, "chosen_attention", None):
@@ -195,7 +205,10 @@ class Drawer:
         kind = getattr(diffusers, name)
         twin = copy.copy(self)
         taken = inspect.signature(kind).parameters
-        parts = {n: p for n, p in self.pipeline.components.items() if n in taken}
+        parts: dict[str, Any] = {}
+        for component, part in self.pipeline.components.items():
+            if component in taken:
+                parts[component] = part
         pipeline = kind(**parts)
         pipeline.set_progress_bar_config(disable=True)
         twin._draw_with(pipeline)
@@ -249,11 +262,15 @@ class Drawer:
             with quiet(), _seed_torch(seeds[0]):
                 encoded = {} if self.encoder is None else self.encoder.conditions(each)
                 if alone:
-                    each = {k: v[0] if isinstance(v, list) else v for k, v in each.items()}
+                    _take_out_of_lists(each)
                 output = self.pipeline(**{**each, **encoded, **self.arguments})
         except torch.OutOfMemoryError:
             self.batch = max(1, self.batch // 2)
+            if self.graphs is not None:
+                self.graphs.forget()
             raise
+        if self.graphs is not None:
+            self.notes = {**self.notes, "cuda_graphs": self.graphs.take_all_replayed()}
         if self._counter is not None:
             share = self._counter.take_share_skipped()
             self.notes = {**self.notes, "skipped_steps": round(share, 4)}
@@ -263,8 +280,10 @@ class Drawer:
     def _conditions(
         self, conditions: Mapping[str, Sequence[Any]], seeds: Sequence[int], padding: int
     ) -> dict[str, Any]:
-        each = {k: _pad(v, padding) for k, v in conditions.items()}
-        each["generator"] = [torch.Generator("cpu").manual_seed(s) for s in seeds]
+        each: dict[str, Any] = {}
+        for name, values in conditions.items():
+            each[name] = _pad(values, padding)
+        each["generator"] = [torch.Generator("cpu").manual_seed(seed) for seed in seeds]
         if self.negative_prompt is not None:
             each["negative_prompt"] = [self.negative_prompt] * len(seeds)
         return each
@@ -294,7 +313,15 @@ class Drawer:
         return Result(Drawing(pixels), usage, notes)
 
 
+def _take_out_of_lists(each: dict[str, Any]) -> None:
+    """Give one image's conditions as they are: some classes take no lists."""
+    for name, values in each.items():
+        if isinstance(values, list):
+            each[name] = values[0]
+
+
 def _pad(values: Sequence[Any], padding: int) -> Any:
+    """Repeat the first entry so many times more."""
     if isinstance(values, torch.Tensor):
         return torch.cat([values, values[:1].expand(padding, *values.shape[1:])])
     return [*values, *list(values[:1]) * padding]

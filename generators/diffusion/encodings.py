@@ -105,7 +105,11 @@ class PromptEncoder:
         device = device_of(settings.device)
         self._given = _arguments_of_encoding(pipeline, call, device)
         called = inspect.signature(pipeline.__call__).parameters
-        self._texts = [n for n in ("prompt", "negative_prompt") if n in called]
+        self._no_texts: dict[str, None] = {}
+        """Takes the texts out of a call: some classes have a text as their default."""
+        for name in ("prompt", "negative_prompt"):
+            if name in called:
+                self._no_texts[name] = None
         # Alone, a prompt is encoded to the last bit as beside any others. A GPU, which is
         # not so exact, encodes many in little more time than one.
         self._group = 1 if device.type == "cpu" else settings.batch_size
@@ -137,9 +141,9 @@ class PromptEncoder:
             return {}
         if negative is not None:
             joined = self._join([negative] * len(each["generator"]))
-            encoded |= {_NEGATIVE + name: value for name, value in joined.items()}
-        # Some classes have a text as their default.
-        return encoded | dict.fromkeys(self._texts)
+            for name, value in joined.items():
+                encoded[_NEGATIVE + name] = value
+        return encoded | self._no_texts
 
     def _negative(self) -> Row | None:
         if self._negative_row is None and self._is_guided:
@@ -170,11 +174,14 @@ class PromptEncoder:
         lengths = None if mask is None else mask.sum(1).tolist()
         rows: list[Row] = []
         for i in range(len(prompts)):
-            row = {name: value[i] for name, value in batch.items()}
-            if lengths is not None:
-                row[_STATES] = row[_STATES][: lengths[i]]
-            # A view would keep the whole batch in memory.
-            rows.append({name: value.clone() for name, value in row.items()})
+            row: dict[str, Tensor] = {}
+            for name, value in batch.items():
+                part = value[i]
+                if name == _STATES and lengths is not None:
+                    part = part[: lengths[i]]
+                # A view would keep the whole batch in memory.
+                row[name] = part.clone()
+            rows.append(row)
         return rows
 
     def _call(self, prompts: list[str], *, guided: bool, **given: Any) -> Any:
@@ -185,11 +192,13 @@ class PromptEncoder:
             return self._pipeline.encode_prompt([*prompts], **self._given, **given)
 
     def _join(self, rows: Sequence[Row]) -> dict[str, Any]:
-        if self._family.listed:
-            return {name: [row[name] for row in rows] for name in rows[0]}
         joined: dict[str, Any] = {}
         for name in rows[0]:
-            joined[name] = pad_sequence([row[name] for row in rows], batch_first=True)
+            joined[name] = [row[name] for row in rows]
+        if self._family.listed:
+            return joined
+        for name, values in joined.items():
+            joined[name] = pad_sequence(values, batch_first=True)
         lengths = [len(row[_STATES]) for row in rows]
         if self._family.mask and len(set(lengths)) > 1:
             positions = torch.arange(max(lengths))
@@ -207,13 +216,19 @@ def encoder_of(
     further arguments give other texts or change what a text encoder computes.
     """
     family = FAMILIES.get(type(pipeline).__name__)
-    parts = pipeline.components.items()
-    reads = any(n.startswith("text_encoder") and part is not None for n, part in parts)
-    own = settings.arguments
-    given_otherwise = any(name.startswith(_OTHER_TEXTS) for name in own)
-    if family is None or not reads or given_otherwise or own.keys() & _ADAPTER_SCALES:
+    if family is None or not _has_text_encoder(pipeline):
         return None
+    for name in settings.arguments:
+        if name.startswith(_OTHER_TEXTS) or name in _ADAPTER_SCALES:
+            return None
     return PromptEncoder(pipeline, family, call, settings)
+
+
+def _has_text_encoder(pipeline: Any) -> bool:
+    for name, part in pipeline.components.items():
+        if name.startswith("text_encoder") and part is not None:
+            return True
+    return False
 
 
 def _arguments_of_encoding(
@@ -221,13 +236,15 @@ def _arguments_of_encoding(
 ) -> dict[str, Any]:
     """Return what the pipeline's call would give to `encode_prompt` besides prompts."""
     called = inspect.signature(pipeline.__call__).parameters
-    given: dict[str, Any] = {"device": device, "num_images_per_prompt": 1}
-    given |= {"prompt_2": None, "prompt_3": None}
-    taken = inspect.signature(pipeline.encode_prompt).parameters
-    for name in taken:
+    own: dict[str, Any] = {"device": device, "num_images_per_prompt": 1}
+    own |= {"prompt_2": None, "prompt_3": None}
+    given: dict[str, Any] = {}
+    for name in inspect.signature(pipeline.encode_prompt).parameters:
         if name in called and "prompt" not in name:
             given[name] = call.arguments.get(name, called[name].default)
-    return {name: value for name, value in given.items() if name in taken}
+        elif name in own:
+            given[name] = own[name]
+    return given
 
 
 def _fits(negative: Row, each: Mapping[str, Any]) -> bool:

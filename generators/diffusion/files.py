@@ -139,7 +139,11 @@ def _base_folder(base: str) -> Path:
 
 def _refuse_missing(module: torch.nn.Module, what: str) -> None:
     """Raise CheckpointError for parameters that diffusers left without a value."""
-    if missing := [name for name, value in module.named_parameters() if value.is_meta]:
+    missing: list[str] = []
+    for name, value in module.named_parameters():
+        if value.is_meta:
+            missing.append(name)
+    if missing:
         raise CheckpointError(f"{what} does not fit: missing {first_keys(sorted(missing))}")
 
 
@@ -191,7 +195,7 @@ def _add_adapter(pipeline: Any, adapter: Adapter, name: str) -> None:
         ) from error
     # diffusers only warns of layers that it has no place for.
     stored = sum(_IN.search(key) is not None for key in tensors)
-    taken = sum(_adapted_layers(pipeline, name))
+    taken = _count_layers_with(pipeline, name)
     if taken < stored:
         raise CheckpointError(
             f"lora {adapter.model!r}: {type(pipeline).__name__} has {taken} of the "
@@ -248,9 +252,11 @@ def _shape(module: torch.nn.Module) -> tuple[int, int] | None:
     return None
 
 
-def _adapted_layers(pipeline: Any, name: str) -> Iterator[bool]:
-    """Return for every module of the pipeline whether it has the adapter."""
+def _count_layers_with(pipeline: Any, adapter: str) -> int:
+    """Return how many layers of all modules of the pipeline have the adapter."""
+    count = 0
     for component in pipeline.components.values():
         if isinstance(component, torch.nn.Module):
             for module in component.modules():
-                yield name in getattr(module, "lora_A", ())
+                count += adapter in getattr(module, "lora_A", ())
+    return count

@@ -36,8 +36,13 @@ def block_count(design: PipelineDesign) -> int:
     config = design.config("unet", tiny=False)
     levels = len(config["block_out_channels"])
     kinds, depths = _levels(config)
-    attended = [d for k, d in zip(kinds, depths, strict=False) if "CrossAttn" in k]
-    return 5 * levels + 2 + 5 * sum(attended) + int(depths[-1])
+    attended = 0
+    for kind, depth in zip(kinds, depths, strict=False):
+        if "CrossAttn" in kind:
+            attended += depth
+    # Two residual blocks a level on the way down, three up, and two in the middle; one of
+    # attention stands behind each, but behind one only in the middle.
+    return int(5 * levels + 2 + 5 * attended + depths[-1])
 
 
 def is_guided(design: PipelineDesign, guidance: float | None) -> bool:

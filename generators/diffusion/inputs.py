@@ -30,9 +30,11 @@ class ImageInput:
 
     def conditions(self, rows: Sequence[tuple[str, Sequence[Any]]]) -> dict[str, list[Any]]:
         """Return the arguments of a call for pairs of a prompt and its images."""
-        prompts = [self._marks(len(images)) + prompt for prompt, images in rows]
-        single = self.most == 1
-        given = [images[0] if single else list(images) for _, images in rows]
+        prompts: list[str] = []
+        given: list[Any] = []
+        for prompt, images in rows:
+            prompts.append(self._marks(len(images)) + prompt)
+            given.append(images[0] if self.most == 1 else list(images))
         return {"prompt": prompts, self.argument: given}
 
     def _marks(self, images: int) -> str:
@@ -67,5 +69,8 @@ def unseen(pipeline: str, images: int) -> str | None:
 
 def seeing_models() -> str:
     """Return the names of the models that draw from images, and their classes."""
-    names = (d.preset for d in DESIGNS.values() if d.preset and d.pipeline in SEEING)
+    names: list[str] = []
+    for design in DESIGNS.values():
+        if design.preset and design.pipeline in SEEING:
+            names.append(design.preset)
     return f"{', '.join(names)} and diffusers:ORG/NAME of {', '.join(SEEING)}"

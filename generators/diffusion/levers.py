@@ -35,14 +35,16 @@ class StepCounter:
     """
 
     def __init__(self, denoiser: torch.nn.Module) -> None:
-        named = denoiser.named_modules()
-        probes = [module for name, module in named if name.endswith(".to_q")]
-        if not probes:
+        last = None
+        for name, module in denoiser.named_modules():
+            if name.endswith(".to_q"):
+                last = module
+        if last is None:
             raise UsageError(f"{type(denoiser).__name__} has no attention to be cached")
         self.evaluations = 0
         self.computed = 0
         denoiser.register_forward_pre_hook(self._evaluate)
-        probes[-1].register_forward_pre_hook(self._compute)
+        last.register_forward_pre_hook(self._compute)
 
     def _evaluate(self, *_: Any) -> None:
         self.evaluations += 1
@@ -101,6 +103,7 @@ def _cache(denoiser: Any, settings: FastSettings, dtype: torch.dtype) -> None:
 def _multiply_in_fp8(denoiser: Any, device: torch.device, dtype: torch.dtype) -> None:
     """Quantise the denoiser's linear layers to FP8 by blocks (torchao)."""
     quantization = import_extra("torchao", "speed 'fp8'").quantization
+    _refuse_quantised(denoiser)
     capability = torch.cuda.get_device_capability(device) if device.type == "cuda" else None
     if capability is None or capability < _HOPPER or dtype != torch.bfloat16:
         where = torch.cuda.get_device_name(device) if capability else "a CPU"
@@ -111,6 +114,17 @@ def _multiply_in_fp8(denoiser: Any, device: torch.device, dtype: torch.dtype) ->
     blocks = [quantization.PerBlock([1, _BLOCK]), quantization.PerBlock([_BLOCK, _BLOCK])]
     own = quantization.Float8DynamicActivationFloat8WeightConfig(granularity=blocks)
     quantization.quantize_(denoiser, own, filter_fn=_is_in_blocks)
+
+
+def _refuse_quantised(denoiser: Any) -> None:
+    """Raise UsageError for weights of GGUF or bitsandbytes, which are packed already."""
+    for name, module in denoiser.named_modules():
+        if _is_in_blocks(module, name) and not module.weight.is_floating_point():
+            raise UsageError(
+                f"speed 'fp8' quantises plain weights, and those of {name} in "
+                f"{type(denoiser).__name__} are quantised already; leave speed out, or "
+                "name the plain checkpoint"
+            )
 
 
 def _is_in_blocks(module: torch.nn.Module, name: str) -> bool:

@@ -56,42 +56,61 @@ def load_published(settings: DiffusionSettings, dtype: torch.dtype) -> Any:
     folder = folder_of(settings.model, settings.revision, variant or None)
     index = read_json(folder / "model_index.json")
     if (name := index.get("_class_name")) in WRITERS:
-        named = ", ".join(d.preset for d in DESIGNS.values() if d.preset is not None)
+        presets = filter(None, [design.preset for design in DESIGNS.values()])
         raise CheckpointError(
             f"checkpoint {settings.model!r} is a {name}, which writes text and draws no "
-            f"images; valid are {named} and other text-to-image models"
+            f"images; valid are {', '.join(presets)} and other text-to-image models"
         )
-    entries = {k: v for k, v in index.items() if isinstance(v, list) and len(v) == 2}
-    kinds = {k: _class(k, *v) for k, v in entries.items() if v[0] is not None}
-    unchecked = {"safety_checker": None} if settings.safety_checker == "off" else {}
-    absent = unchecked | dict.fromkeys(settings.elsewhere)
-    kinds = {k: kind for k, kind in kinds.items() if k not in absent}
-    given = {}
+    absent: dict[str, Any] = dict.fromkeys(settings.elsewhere)
+    is_unchecked = settings.safety_checker == "off"
+    if is_unchecked:
+        absent["safety_checker"] = None
+    kinds = _kinds_of(index)
+    for component in absent:
+        kinds.pop(component, None)
+    given: dict[str, Any] = {}
     if further is not None and further.denoiser is not None:
         given = _denoiser_from_file(further.denoiser, folder, kinds, dtype)
-        kinds = {k: kind for k, kind in kinds.items() if k not in given}
+        for component in given:
+            del kinds[component]
     parts = modules_of(folder, kinds, dtype, variant) | absent | given
-    pipeline = _pipeline(folder, name, parts, bool(unchecked))
+    pipeline = _pipeline(folder, name, parts, is_unchecked)
     for component, part in pipeline.components.items():
         tokenizer = getattr(part, "tokenizer", part)
         if isinstance(tokenizer, transformers.PreTrainedTokenizerBase):
             refuse_lost_words(tokenizer, str(folder / component))
     pipeline.quantised = quantised_parts(folder, kinds)
-    taken = variants_of(folder, kinds, variant) if variant is None else {}
-    pipeline.taken_variants = {n: v for n, v in taken.items() if v}
+    pipeline.taken_variants = {}
+    if variant is None:
+        for component, taken in variants_of(folder, kinds, variant).items():
+            if taken:
+                pipeline.taken_variants[component] = taken
     return pipeline
+
+
+def _kinds_of(index: Mapping[str, Any]) -> dict[str, type[Any]]:
+    """Return the class of each component that a model_index.json names.
+
+    An entry of a component is a pair of a library and a class, both null for a component
+    that the pipeline goes without; all other entries are arguments of the pipeline.
+    """
+    kinds: dict[str, type[Any]] = {}
+    for component, entry in index.items():
+        if isinstance(entry, list) and len(entry) == 2 and entry[0] is not None:
+            kinds[component] = _class(component, *entry)
+    return kinds
 
 
 def _denoiser_from_file(
     file: str, folder: Path, kinds: Kinds, dtype: torch.dtype
 ) -> dict[str, Any]:
     """Return the transformer or UNet that takes the place of the folder's, by its name."""
-    name = next((n for n in ("transformer", "unet") if n in kinds), None)
-    if name is None:
-        raise CheckpointError(
-            f"denoiser {file!r}: {folder} has neither a transformer nor a unet"
-        )
-    return {name: load_denoiser(kinds[name], file, folder / name, dtype)}
+    for name in ("transformer", "unet"):
+        if name in kinds:
+            return {name: load_denoiser(kinds[name], file, folder / name, dtype)}
+    raise CheckpointError(
+        f"denoiser {file!r}: {folder} has neither a transformer nor a unet"
+    )
 
 
 def folder_of(model: str, revision: str | None, variant: str | None) -> Path:
@@ -209,18 +228,21 @@ def variants_of(folder: Path, kinds: Kinds, variant: str | None) -> dict[str, st
             f"checkpoint {folder} lacks the component folders {', '.join(missing)}, "
             "which its model_index.json names"
         )
-    modules = [n for n, kind in kinds.items() if issubclass(kind, torch.nn.Module)]
-    # Some components have plain files only.
-    asked = {n for n in modules if variant and any((folder / n).glob(f"*.{variant}*"))}
-    if variant and not asked:
+    modules = [name for name, kind in kinds.items() if issubclass(kind, torch.nn.Module)]
+    variants: dict[str, str] = {}
+    for name in modules:
+        if variant and any((folder / name).glob(f"*.{variant}*")):
+            variants[name] = variant
+    if variant and not variants:
         raise CheckpointError(
             f"checkpoint {folder}: no component has files of the variant {variant!r}; "
             'set variant to "" for the plain files'
         )
-    others = dict.fromkeys(modules, "")
-    if variant != "":
-        others = {n: choose_variant(folder / n) for n in modules if n not in asked}
-    return others | dict.fromkeys(asked, variant or "")
+    for name in modules:
+        if name not in variants:
+            # Some components have plain files only.
+            variants[name] = "" if variant == "" else choose_variant(folder / name)
+    return variants
 
 
 def _require_files(folder: Path, kinds: Kinds, variants: Mapping[str, str]) -> None:

@@ -33,7 +33,7 @@ def place(pipeline: Any, settings: DiffusionSettings, device: torch.device) -> N
     if (offload or device_map) and device.type == "cpu":
         setting = "offload" if offload else "device_map"
         raise ValueError(f"{setting} needs a GPU, and the device is the CPU")
-    gpus = [torch.device("cuda", i) for i in range(torch.cuda.device_count())]
+    gpus = [torch.device("cuda", number) for number in range(torch.cuda.device_count())]
     if offload == "model":
         pipeline.enable_model_cpu_offload(device=device)
     elif offload == "sequential":
@@ -51,10 +51,11 @@ def spread(pipeline: Any, devices: Sequence[torch.device]) -> None:
     it latents without moving them.
     """
     first, *further = devices
-    used = dict.fromkeys(further, 0)
-    parts = pipeline.components.items()
-    modules = {k: m for k, m in parts if isinstance(m, torch.nn.Module)}
-    sizes = {name: _size_of(module) for name, module in modules.items()}
+    used = dict.fromkeys(further, 0)  # bytes on each
+    sizes: dict[str, int] = {}
+    for name, module in pipeline.components.items():
+        if isinstance(module, torch.nn.Module):
+            sizes[name] = _size_of(module)
     for name in sorted(sizes, key=lambda name: -sizes[name]):
         home = first
         if name.startswith("text_encoder"):
@@ -112,7 +113,7 @@ def compile_denoiser(denoiser: Any) -> None:
         denoiser.compile()
 
 
-_FUSED = (*("UNet2DConditionModel", "SD3Transformer2DModel", "FluxTransformer2DModel"),)
+_FUSED = ("UNet2DConditionModel", "SD3Transformer2DModel", "FluxTransformer2DModel")
 """Denoisers that compute the same with fused projections (`test_placing.py`). diffusers
 would fuse others, such as SANA's, and have them attend in another way."""
 
@@ -192,8 +193,9 @@ def use_attention(
         except (ImportError, OSError, RuntimeError, ValueError) as error:
             place = f"{device.type} in {dtype}"
             reason = f"attention {name!r} cannot run on {place}: {first_line(error)}"
-    others = ", ".join(choice for choice in choices if choice != name)
-    raise AttentionError(f"{reason}; choose one of {others}")
+    if name in choices:
+        choices.remove(name)
+    raise AttentionError(f"{reason}; choose one of {', '.join(choices)}")
 
 
 def _fastest(device: torch.device) -> Sequence[str]:
@@ -251,24 +253,36 @@ def _is_right(name: str, device: torch.device, dtype: torch.dtype) -> bool:
 def attention_choices(denoiser: Any) -> list[str]:
     """Return the names that `use_attention` takes for this model, `sdpa` first."""
     processors = _processors(denoiser)
+    choices = [_SDPA]
     if _dispatches(processors):
-        known = [b.value for b in AttentionBackendName if not b.value.endswith("hub")]
-        return [_SDPA, *(name for name in known if name != _NATIVE), _OWN]
-    replaceable = {type(p).__name__ for p in processors} <= _REPLACEABLE
-    return [_SDPA, *([_XFORMERS] if processors and replaceable else []), _OWN]
+        for backend in AttentionBackendName:
+            # `sdpa` is the native one; those of the Hub are downloaded code.
+            if backend.value != _NATIVE and not backend.value.endswith("hub"):
+                choices.append(backend.value)
+    elif processors and {type(one).__name__ for one in processors} <= _REPLACEABLE:
+        choices.append(_XFORMERS)
+    return [*choices, _OWN]
 
 
 def _processors(denoiser: Any) -> list[Any]:
     """Return the attention processors; Z-Image's transformer lists none, but has them."""
-    modules = denoiser.modules() if isinstance(denoiser, torch.nn.Module) else ()
-    found = (getattr(module, "processor", None) for module in modules)
-    return [processor for processor in found if processor is not None]
+    if not isinstance(denoiser, torch.nn.Module):
+        return []
+    found: list[Any] = []
+    for module in denoiser.modules():
+        processor = getattr(module, "processor", None)
+        if processor is not None:
+            found.append(processor)
+    return found
 
 
 def _dispatches(processors: Sequence[Any]) -> bool:
     """Return whether all of them ask diffusers' dispatcher for a kernel."""
-    calls = [type(processor).__call__.__code__.co_names for processor in processors]
-    return bool(calls) and all("dispatch_attention_fn" in names for names in calls)
+    for processor in processors:
+        # A processor does not say so: the names that its code calls by do.
+        if "dispatch_attention_fn" not in type(processor).__call__.__code__.co_names:
+            return False
+    return bool(processors)
 
 
 def _switch(denoiser: Any, name: str, device: torch.device, dtype: torch.dtype) -> None:

@@ -61,19 +61,22 @@ def readers_of(pipeline: Any, settings: DiffusionSettings) -> tuple[PromptReader
     (diffusers, `encode_prompt` of the pipelines). Language models read the prompt inside a
     template; what comes before it counts. A processor in a tokenizer's place is not read.
     """
-    readers = []
+    readers: list[PromptReader] = []
     for name, tokenizer in pipeline.components.items():
         encoder = name.replace("tokenizer", "text_encoder")
         if not name.startswith("tokenizer") or pipeline.components.get(encoder) is None:
             continue
-        if isinstance(tokenizer, PreTrainedTokenizerBase):
-            limit = _limit(pipeline, tokenizer, pipeline.components[encoder], settings)
+        if not isinstance(tokenizer, PreTrainedTokenizerBase):
+            continue
+        limit = _limit(pipeline, tokenizer, pipeline.components[encoder], settings)
+        if limit < _UNLIMITED:
             before = _before(pipeline, tokenizer, settings)
             readers.append(PromptReader(encoder, tokenizer, limit, before))
-    return tuple(reader for reader in readers if reader.limit < _UNLIMITED)
+    return tuple(readers)
 
 
 def _limit(pipeline: Any, tokenizer: Any, encoder: Any, settings: DiffusionSettings) -> int:
+    """Return how many tokens the pipeline hands to a text encoder at most."""
     own = int(tokenizer.model_max_length)
     if type(encoder).__name__.startswith("CLIPText"):
         return int(getattr(pipeline, "tokenizer_max_length", own))

@@ -114,10 +114,13 @@ class DiffusionSettings(ModelSettings):
     three; the weights of these are held twice."""
     channels_last: bool = unkeyed(False)
     """Hold what the autoencoder convolves with channels last, which is as exact."""
+    cuda_graphs: bool = unkeyed(False)
+    """Launch all kernels of an evaluation of the denoiser at once, on a GPU; they are the
+    same ones. For each shape of its inputs, the working memory of one is kept."""
 
     @field_validator("arguments")
     @classmethod
-    def _further(cls, arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    def _check_arguments(cls, arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
         """Refuse what has a setting of its own, or none."""
         for name in arguments:
             if name in PLAIT_SETS:
@@ -125,10 +128,16 @@ class DiffusionSettings(ModelSettings):
         return arguments
 
     @model_validator(mode="after")
-    def _effective(self) -> DiffusionSettings:
-        """Refuse settings that would change only the key."""
+    def _check_together(self) -> DiffusionSettings:
+        """Refuse settings that exclude each other, or would change only the key."""
         if self.offload and self.device_map:
             raise ValueError("device_map and offload exclude each other; set one of them")
+        others = {"compile": self.compile, "offload": self.offload is not None}
+        for name, is_set in others.items():
+            if self.cuda_graphs and is_set:
+                raise ValueError(
+                    f"cuda_graphs and {name} exclude each other; set one of them"
+                )
         # With true_cfg_scale, guidance is another input of the model.
         apart = "true_cfg_scale" in self.arguments
         unguided = self.guidance is not None and self.guidance <= 1 and not apart
@@ -185,7 +194,8 @@ class DiffusionSettings(ModelSettings):
             weight_bytes=self.weight_bytes,
             flops=FigureRange.exact(flops),
             passes=self.steps,
-            blocks=block_count(design),
+            # The kernels of a graph are launched at once.
+            blocks=0 if self.cuda_graphs else block_count(design),
             cpu_s=DRAWN_S,
             compiled=self.compile,
             compile_s=_REGIONAL_S if has_repeated_blocks(design) else _WHOLE_S,
@@ -255,7 +265,7 @@ class FurtherFilesSettings(DiffusionSettings):
     companions: ClassVar[tuple[str, ...]] = ("base",)
 
     @model_validator(mode="after")
-    def _files(self) -> FurtherFilesSettings:
+    def _check_files(self) -> FurtherFilesSettings:
         if self.denoiser is not None and not self.denoiser.endswith(ONE_FILE):
             raise ValueError(
                 f"denoiser {self.denoiser!r} is not a file of safetensors or GGUF"
@@ -329,27 +339,37 @@ class FastSettings(FurtherFilesSettings):
     default those that were published for the model."""
 
     @model_validator(mode="after")
-    def _fused(self) -> FastSettings:
-        others: dict[str, Any] = {"speed": self.speed, "denoiser": self.denoiser}
-        others["loras"] = None if self.fuse_loras else self.loras or None
-        for name, value in others.items():
-            if self.fuse_qkv and value is not None:
+    def _check_fused(self) -> FastSettings:
+        """Refuse what finds queries, keys and values in layers of their own."""
+        others = {
+            "speed": self.speed is not None,
+            "denoiser": self.denoiser is not None,
+            "loras": bool(self.loras) and not self.fuse_loras,
+        }
+        for name, is_set in others.items():
+            if self.fuse_qkv and is_set:
                 raise ValueError(f"fuse_qkv and {name} exclude each other; set one of them")
         return self
 
     @model_validator(mode="after")
-    def _fast(self) -> FastSettings:
+    def _check_speed(self) -> FastSettings:
+        """Refuse parameters without a cache, and a cache without parameters."""
         if self.speed in (None, "fp8"):
             if self.speed_parameters:
                 raise ValueError("speed_parameters are those of a cache; set speed to one")
             return self
-        if self.compile:
-            raise ValueError(f"speed {self.speed!r} and compile exclude each other")
+        for name in ("compile", "cuda_graphs"):
+            if getattr(self, name):
+                raise ValueError(f"speed {self.speed!r} and {name} exclude each other")
         if not self.cache_parameters():
-            known = [n for n, d in DESIGNS.items() if self.speed in d.caches]
+            others: list[str] = []
+            for name, design in DESIGNS.items():
+                if self.speed in design.caches:
+                    others.append(name)
             raise ValueError(
                 f"speed {self.speed!r} was published without parameters for this model; "
-                f"give them in speed_parameters (published are those of {', '.join(known)})"
+                "give them in speed_parameters "
+                f"(published are those of {', '.join(others)})"
             )
         return self
 
@@ -386,16 +406,17 @@ _REGIONAL_S = 9.6
 _WHOLE_S = 67.4
 """Seconds of compiling one block of FLUX.1-dev for all of its kind, or all of it, on an
 H100 (docs.pytorch.org, note of 2026-05-11)."""
-_WITHOUT_REPEATED = (
-    *("SD3Transformer2DModel", "PixArtTransformer2DModel", "SanaTransformer2DModel"),
-)
+_WITHOUT_REPEATED = {
+    "SD3Transformer2DModel",
+    "PixArtTransformer2DModel",
+    "SanaTransformer2DModel",
+}
 """Denoisers that diffusers 0.42.1 cannot compile block by block."""
 
 
 def has_repeated_blocks(design: PipelineDesign) -> bool:
     """Return whether one block of a denoiser is compiled for all of its kind."""
-    kinds = {kind for kind, _ in design.modules.values()}
-    return kinds.isdisjoint(_WITHOUT_REPEATED)
+    return all(kind not in _WITHOUT_REPEATED for kind, _ in design.modules.values())
 
 
 _CLIP_TOKENS = 77

@@ -7,7 +7,8 @@
 
 What a GPU would refuse is refused: an operation on tensors of several devices, and NumPy on
 a tensor of a GPU. Values are those of the CPU, so results can be compared bit by bit; what
-only a kernel of a GPU does (its rounding, speed and memory) is not shown.
+only a kernel of a GPU does (its rounding, speed and memory) is not shown. With
+`graphs=True`, CUDA graphs are captured and replayed too (`fake_graphs`).
 
 As torch's `FakeTensorMode`, this is a dispatch mode under the key `FAKE`, which alone keeps
 torch from asking for a driver. Works on torch 2.10.
@@ -16,6 +17,7 @@ torch from asking for a driver. Works on torch 2.10.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +26,7 @@ from unittest import mock
 
 import torch
 import torch._dynamo.trace_rules
+from fake_graphs import NOT_PERMITTED, Tape, graph_functions
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
@@ -65,7 +68,11 @@ class Traffic:
     uploads: int = 0
     """How often a GPU took values of the host, which waits for that as well."""
     operations: int = 0
-    """On tensors of GPUs."""
+    """On tensors of GPUs, those of replays not counted."""
+    captures: int = 0
+    """CUDA graphs that were captured."""
+    replays: int = 0
+    """How often any of them was launched."""
 
 
 class GpuTensor(torch.Tensor):
@@ -106,6 +113,8 @@ class GpuTensor(torch.Tensor):
 
     def tolist(self) -> Any:
         _active().traffic.reads += 1
+        if _active().tape is not None:
+            raise RuntimeError(f"{NOT_PERMITTED}: tolist")
         return self.values.tolist()
 
     def numpy(self, *_: Any, **__: Any) -> Any:
@@ -121,6 +130,8 @@ class _Gpus(TorchDispatchMode):
         super().__init__()
         self._mode_key = torch._C._TorchDispatchModeKey.FAKE
         self.traffic = Traffic()
+        self.tape: Tape | None = None
+        """Of the graph that is being captured."""
         self._numbers = _CpuGenerator("cuda").manual_seed(0).get_state()
         """State of the generator of the GPUs."""
 
@@ -142,8 +153,16 @@ class _Gpus(TorchDispatchMode):
         if kwargs.get("device") is not None and device.type == "cuda":
             kwargs = {**kwargs, "device": "cpu", "pin_memory": None}
         numbers = self._numbers_of(func, device, kwargs)
+        values = tree_map(_on_cpu, args)
+        named = tree_map(_on_cpu, kwargs)
+        tape = self.tape if device.type == "cuda" else None
+        if tape is not None:
+            tape.before(func, args, values)
         with numbers:
-            result = func(*tree_map(_on_cpu, args), **tree_map(_on_cpu, kwargs))
+            result = func(*values, **named)
+        if tape is not None:
+            run = functools.partial(func, *values, **named)
+            tape.after(run, (values, named), result)
         if func._schema.name.endswith("_") and isinstance(args[0], torch.Tensor):
             return args[0]  # written in place
         return tree_map(lambda value: _on(device, value), result)
@@ -152,6 +171,7 @@ class _Gpus(TorchDispatchMode):
         self, func: Any, given: Sequence[torch.Tensor], device: torch.device
     ) -> None:
         there = [t for t in given if isinstance(t, GpuTensor)]
+        before = self.traffic.reads + self.traffic.uploads
         self.traffic.operations += bool(there) or device.type == "cuda"
         if func in _MOVES:
             source = given[-1]
@@ -163,6 +183,8 @@ class _Gpus(TorchDispatchMode):
             self.traffic.reads += sum(t.dtype == torch.bool for t in indices[:1])
         elif there and func in _ASKING:
             self.traffic.reads += 1
+        if self.tape is not None and self.traffic.reads + self.traffic.uploads > before:
+            raise RuntimeError(f"{NOT_PERMITTED}: {func}")
 
     @contextlib.contextmanager
     def _numbers_of(self, func: Any, device: torch.device, kwargs: Any) -> Iterator[None]:
@@ -289,24 +311,27 @@ def _of_driver(count: int) -> dict[str, Callable[..., Any]]:
 
 
 @contextlib.contextmanager
-def fake_gpus(count: int = 1) -> Iterator[Traffic]:
-    """This process has `count` GPUs; gradients are off."""
+def fake_gpus(count: int = 1, *, graphs: bool = False) -> Iterator[Traffic]:
+    """This process has `count` GPUs; gradients are off, as graphs are unless asked for."""
     torch._C._ensureCUDADeviceGuardSet()
     # Lists torch's functions, which it does not find again once they are replaced.
     torch._dynamo.trace_rules.get_torch_obj_rule_map()
     with contextlib.ExitStack() as stack:
-        for name, value in _of_driver(count).items():
+        gpus = _Gpus()
+        replaced = _of_driver(count)
+        if graphs:
+            replaced |= graph_functions(gpus)
+        for name, value in replaced.items():
             stack.enter_context(mock.patch.object(torch.cuda, name, value))
         stack.enter_context(mock.patch.object(torch, "Generator", _CpuGenerator))
         stack.enter_context(mock.patch.object(torch.cuda, "Event", mock.MagicMock()))
-        # A mode is of one thread, and transformers loads in several; nothing is captured.
-        one = {"HF_DEACTIVATE_ASYNC_LOAD": "1", "PLAIT_CUDA_GRAPHS": "0"}
+        # A mode is of one thread, and transformers loads in several.
+        one = {"HF_DEACTIVATE_ASYNC_LOAD": "1", "PLAIT_CUDA_GRAPHS": str(int(graphs))}
         stack.enter_context(mock.patch.dict(os.environ, one))
         # Tensors made under inference mode cannot be wrapped.
         plain = mock.Mock(side_effect=lambda _: torch.no_grad())
         stack.enter_context(mock.patch.object(torch._C, "_InferenceMode", plain))
         stack.enter_context(_swapped_parameters())
-        gpus = _Gpus()
         _running.append(gpus)
         stack.callback(_running.pop)
         for entered in (torch.no_grad(), _Numbered(), gpus):

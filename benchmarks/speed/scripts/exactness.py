@@ -31,6 +31,7 @@ LEVERS: dict[str, dict[str, Any]] = {
     "encodings": {},
     "fuse_qkv": {"fuse_qkv": True},
     "channels_last": {"channels_last": True},
+    "cuda_graphs": {"cuda_graphs": True},
 }
 PLAIN = "batch of 4"
 """Row of what drawing four together moves."""
@@ -87,7 +88,10 @@ def rows_of(name: str, weights: Any, dtype: str) -> list[list[str]]:
         moved = draw(drawer, 1, encoded=not changes)
         furthest, mean = differences(name, moved, alone)
         exact = furthest <= MOST if dtype == "float32" else mean <= usual
-        shown = [f"{furthest:.2e}", f"{mean:.2e}", "yes" if exact else "no"]
+        said = "yes" if exact else "no"
+        if drawer.graphs is not None and not drawer.graphs.take_all_replayed():
+            said += ", and not all was captured"
+        shown = [f"{furthest:.2e}", f"{mean:.2e}", said]
         rows.append([name, lever, *shown])
     return rows
 
@@ -106,7 +110,7 @@ def main(words: Sequence[str] | None = None) -> int:
     head = ["model", "lever", "furthest", "mean", "exact"]
     title = f"Differences in {options.dtype}, {options.weights} weights"
     script.report(title, ResultTable.of(title, head, rows), environment())
-    return int(any(row[-1] == "no" for row in rows))
+    return int(any(row[-1].partition(",")[0] == "no" for row in rows))
 
 
 if __name__ == "__main__":

@@ -71,6 +71,7 @@ _DRAWN = (
 _COMPILED = ("sdxl-turbo", "sdxl", "sd3", "flux", "qwen-image")
 _FUSED = ("sdxl", "sd3", "flux")
 _FUSE = "--set fuse_qkv=true --set channels_last=true"
+_BY_GRAPHS = ("openjourney", "sdxl-turbo", "sdxl", "sd3", "flux", "qwen-image")
 _BY_GPU = ("flux", "qwen-image", "z-image-turbo")
 _IN_FP8 = ("flux", "qwen-image", "z-image-turbo")
 _CACHES = ("first-block-cache", "taylorseer-cache", "magcache")
@@ -82,6 +83,7 @@ def _drawing() -> Iterator[tuple[str, str]]:
     levers = [(name, "", "") for name in _DRAWN]
     levers += [(name, "compiled", "--set compile=true") for name in _COMPILED]
     levers += [(name, "fused", _FUSE) for name in _FUSED]
+    levers += [(name, "graphs", "--set cuda_graphs=true") for name in _BY_GRAPHS]
     levers += [(name, "attention", "--set attention=auto") for name in _BY_GPU]
     levers += [(name, "fp8", "--set speed=fp8") for name in _IN_FP8]
     levers += [("flux", cache, f"--set speed={cache}") for cache in _CACHES]

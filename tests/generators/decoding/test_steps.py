@@ -116,6 +116,21 @@ def test_the_host_waits_for_a_step_once(name, monkeypatch):
     assert set(costs.steps[1:]) == {(1, 0)}
 
 
+@pytest.mark.parametrize("name", ["anole", "janus codes", "lvlm", "lvlm, sampled"])
+def test_steps_by_graphs_write_what_steps_without_do(name):
+    """Records end and images begin on the way, so graphs of several shapes are used."""
+    expected = STAGES[name](device="cpu")(questions(name, 5))
+    with fake_gpus(graphs=True) as traffic:
+        made = STAGES[name](device="cuda")(questions(name, 5))
+    assert traffic.replays > traffic.captures > 0
+    for before, after in zip(expected, made, strict=True):
+        assert (after.usage, after.notes) == (before.usage, before.notes)
+        if name == "janus codes":
+            assert after.value.read() == before.value.read()
+        else:
+            assert same_draft(after.value, before.value)
+
+
 @pytest.mark.parametrize("name", STAGES)
 def test_a_step_calls_no_function_for_each_record(name, monkeypatch):
     """Of Python or of torch: many records take as many calls as few."""

@@ -19,6 +19,8 @@ from transformers import (
     Qwen2VLTextModel,
 )
 
+from plait.generators import cuda_graphs
+from plait.generators.cuda_graphs import CannotCapture
 from plait.generators.decoding import graphs, prefixes, streams
 from plait.generators.decoding.prefixes import PrefixPart, levels, marks, passes
 from plait.generators.decoding.streams import KeyValueRows, Stream, Streams
@@ -153,7 +155,7 @@ def bound_to_memory(monkeypatch):
         used.append((layer[0].data_ptr(), cache.columns_in_use % 8))
         store(cache, layer, states)
 
-    def captured(run):
+    def captured(run, device):
         run()
         memory, _ = used[-1]
 
@@ -175,8 +177,8 @@ def steps(request, monkeypatch) -> str:
         pytest.skip("needs a GPU")
     monkeypatch.setattr(graphs, "_COLUMNS", 32)
     if request.param == "rounded":
-        monkeypatch.setattr(streams, "suits", lambda decoder, device: True)
-        monkeypatch.setattr(graphs, "capture", bound_to_memory(monkeypatch))
+        monkeypatch.setattr(streams, "suits", lambda module, device: True)
+        monkeypatch.setattr(cuda_graphs, "capture", bound_to_memory(monkeypatch))
     return "cuda" if request.param == "cuda" else "cpu"
 
 
@@ -195,19 +197,19 @@ def test_streams_join_and_leave_without_disturbing_others(kind, steps):
 
 
 def test_a_captured_step_at_the_end_of_a_context_has_a_mask_of_whole_16_bytes(monkeypatch):
-    monkeypatch.setattr(streams, "suits", lambda decoder, device: True)
-    monkeypatch.setattr(graphs, "capture", bound_to_memory(monkeypatch))
+    monkeypatch.setattr(streams, "suits", lambda module, device: True)
+    monkeypatch.setattr(cuda_graphs, "capture", bound_to_memory(monkeypatch))
     checked = Checked("llama", seed=3, context=45)
     checked.open(some(checked.random, 40))
     checked.step()
 
 
 def test_steps_that_cannot_be_captured_are_computed_without(monkeypatch):
-    def refuse(run):
-        raise RuntimeError("operation not permitted when stream is capturing")
+    def refuse(run, device):
+        raise CannotCapture("operation not permitted when stream is capturing")
 
-    monkeypatch.setattr(streams, "suits", lambda decoder, device: True)
-    monkeypatch.setattr(graphs, "capture", refuse)
+    monkeypatch.setattr(streams, "suits", lambda module, device: True)
+    monkeypatch.setattr(cuda_graphs, "capture", refuse)
     checked = Checked("llama", seed=3)
     checked.open(some(checked.random, 5, 3))
     with pytest.warns(UserWarning, match="without CUDA graphs"):
@@ -220,14 +222,14 @@ def test_steps_that_cannot_be_captured_are_computed_without(monkeypatch):
 def test_the_cache_is_freed_with_its_streams(refused, monkeypatch):
     """Not by the garbage collector, which comes after the next batch's has been made."""
 
-    def captured(run):
+    def captured(run, device):
         states = run()
         if refused:
-            raise RuntimeError("operation not permitted when stream is capturing")
+            raise CannotCapture("operation not permitted when stream is capturing")
         return lambda: states
 
-    monkeypatch.setattr(streams, "suits", lambda decoder, device: True)
-    monkeypatch.setattr(graphs, "capture", captured)
+    monkeypatch.setattr(streams, "suits", lambda module, device: True)
+    monkeypatch.setattr(cuda_graphs, "capture", captured)
     batch = Streams(decoder("llama"), context=64)
     batch.open(some(np.random.default_rng(0), 5, 3))
     cache = weakref.ref(batch._cache)
@@ -383,8 +385,8 @@ def test_a_stream_that_is_not_fed_stays_where_it_is(kind, lengths, steps):
 
 def test_rows_are_given_up_where_a_smaller_graph_serves(monkeypatch):
     """Of 10 rows, computed as 16: the last ones move when 8 are left, then when 4 are."""
-    monkeypatch.setattr(streams, "suits", lambda decoder, device: True)
-    monkeypatch.setattr(graphs, "capture", bound_to_memory(monkeypatch))
+    monkeypatch.setattr(streams, "suits", lambda module, device: True)
+    monkeypatch.setattr(cuda_graphs, "capture", bound_to_memory(monkeypatch))
     checked = Checked("llama", seed=5)
     opened = checked.open(some(checked.random, *range(3, 13)))
     moves, usual = [], KeyValueRows.spread

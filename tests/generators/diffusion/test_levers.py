@@ -20,7 +20,7 @@ from diffusion_helpers import (
 from pydantic import ValidationError
 
 from plait.generators.base import Result
-from plait.generators.diffusion.levers import _is_in_blocks
+from plait.generators.diffusion.levers import _is_in_blocks, _multiply_in_fp8
 from plait.generators.errors import UsageError
 from plait.pipelines.presets import TextToImageSettings, t2i
 
@@ -147,6 +147,64 @@ def test_fp8_is_refused_without_its_package_and_without_its_gpu(monkeypatch):
     pytest.importorskip("torchao")
     with pytest.raises(UsageError, match=r"compute capability 9\.0.*a CPU with float32"):
         stage("flux", speed="fp8")
+
+
+def blockwise_product(
+    read: torch.Tensor,
+    read_scale: torch.Tensor,
+    weight: torch.Tensor,
+    weight_scale: torch.Tensor,
+    block_size: int,
+) -> torch.Tensor:
+    """What torchao's kernel of a GPU computes, in float32, of what it accepts."""
+    for tensor in (read, read_scale, weight, weight_scale):
+        assert tensor.is_contiguous()
+    assert read.dtype == weight.dtype == torch.float8_e4m3fn
+    # The kernel reads them in the order of memory; torchao gives them another shape.
+    columns = read_scale.view(len(read), -1).repeat_interleave(block_size, dim=1)
+    blocks = weight_scale.repeat_interleave(block_size, 0).repeat_interleave(block_size, 1)
+    product = (read.float() * columns) @ (weight.float() * blocks).T
+    return product.bfloat16()
+
+
+@pytest.mark.parametrize("shape", [(1, 256), (3, 7, 256)])
+def test_fp8_multiplies_whole_blocks_as_its_kernel_takes_them(shape, monkeypatch):
+    """All but the kernel, which needs a GPU: of it a product in float32 takes the place."""
+    torchao = pytest.importorskip("torchao")
+    from torchao.float8 import inference
+    from torchao.quantization.quantize_.workflows.float8 import float8_tensor
+
+    monkeypatch.setattr(inference, "is_sm_at_least_89", lambda: True)
+    monkeypatch.setattr(float8_tensor, "blockwise_fp8_gemm", blockwise_product)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(256, 384), torch.nn.SiLU(), torch.nn.Linear(384, 64)]
+    denoiser = torch.nn.Sequential(*layers).to(torch.bfloat16)
+    plain = denoiser[0].weight.detach().clone()
+    read = torch.randn(shape).to(torch.bfloat16)
+    expected = denoiser(read)
+    _multiply_in_fp8(denoiser, torch.device("cuda"), torch.bfloat16)
+    quantised, kept = denoiser[0].weight, denoiser[2].weight
+    assert isinstance(quantised, torchao.quantization.Float8Tensor)
+    assert (quantised.qdata.dtype, quantised.scale.shape) == (torch.float8_e4m3fn, (3, 2))
+    assert type(kept) is torch.nn.Parameter
+    # Eight bits have three of a mantissa: half a unit in 16 at most.
+    error = (quantised.dequantize() - plain).abs().max() / plain.abs().max()
+    assert 0 < error < 1 / 16
+    made = denoiser(read)
+    assert made.dtype == torch.bfloat16
+    assert (made - expected).abs().max() < 0.1 * expected.abs().max()
+    assert set(denoiser.state_dict()) == {"0.weight", "0.bias", "2.weight", "2.bias"}
+
+
+def test_fp8_is_refused_of_weights_that_are_quantised():
+    pytest.importorskip("torchao")
+    layer = torch.nn.Linear(256, 128)
+    packed = torch.zeros(128, 272, dtype=torch.uint8)
+    layer.weight = torch.nn.Parameter(packed, requires_grad=False)
+    denoiser = torch.nn.Sequential(torch.nn.SiLU(), layer)
+    with pytest.raises(UsageError, match="those of 1 in Sequential are quantised already"):
+        _multiply_in_fp8(denoiser, torch.device("cpu"), torch.bfloat16)
 
 
 @pytest.mark.parametrize(("sides", "fits"), [((256, 128), True), ((256, 64), False)])
