@@ -41,7 +41,8 @@ from plait.cluster.executors.probe import (
 from plait.cluster.lock import self_description
 from plait.cluster.manifest import PACKAGE
 from plait.cluster.placement import Node, Resources
-from plait.cluster.worker import Worker, in_background
+from plait.cluster.threads import in_background
+from plait.cluster.worker import Worker
 from plait.generators.base import Placement, StageSpec
 
 _ACTOR_THREADS = 8
