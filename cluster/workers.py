@@ -206,7 +206,7 @@ class WorkerPool:
 
     def start(self, queue: StageQueue, node: str) -> None:
         """Start one more worker of a stage."""
-        queue.waiting_since = None
+        queue.waiting_since = None  # it counts anew should this worker be lost
         host = next(n for n in self.nodes if n.id == node)
         given = self._arguments_of(queue.spec, host)
         handle = self.executor.start(queue.spec.placement, host, given)
@@ -259,6 +259,7 @@ class WorkerPool:
         """Stop a worker; its resources count as taken until its process has ended."""
         self._retire(replica)
         if replica.serving:
+            # It ends its server and answers, and is then killed (`_on_reply`).
             self._ask(replica, "close", control=True)
         else:
             self._end(replica)
@@ -266,6 +267,7 @@ class WorkerPool:
     def _end(self, replica: Replica) -> None:
         """Kill a worker, and hear of it when its process has ended."""
         replica.handle.kill()
+        # The answer is HostLost, once the process is gone.
         self._ask(replica, "ping", control=True)
 
     def kill_all(self) -> None:
@@ -462,6 +464,7 @@ class WorkerPool:
         waiting = self._withdraw(replica)
         self._report(replica, fault, receipt.error, [batch, *waiting])
         if replica.server is not None:
+            # Any of its requests may be the one that has ended the server.
             died = self._attribute(queue, [batch, *waiting], receipt.error, fault)
         else:
             died = queue.worker_died(batch, receipt.error, certain=True, fault=fault)
@@ -478,7 +481,7 @@ class WorkerPool:
         batches = self._withdraw(replica)
         self._remove(replica)
         if replica.state == "stopping":
-            return
+            return  # as it was told
         if error.refused:
             self._report(replica, Fault.DIED, str(error), batches)
             node = replica.handle.node
@@ -597,7 +600,7 @@ class WorkerPool:
         self, queue: StageQueue, batches: list[Batch], reason: str, fault: Fault
     ) -> FailedJobs:
         """Count a death against the batches in flight; the jobs that fail because of it."""
-        certain = len(batches) == 1
+        certain = len(batches) == 1  # else any of them may have been the cause
         failed: FailedJobs = []
         for batch in batches:
             failed += queue.worker_died(batch, reason, certain=certain, fault=fault)

@@ -90,11 +90,16 @@ def _pattern(job: BatchJob) -> str:
 
 
 def _options(job: BatchJob) -> list[str]:
+    """Return what follows `#SBATCH` in each line of the script's head."""
     settings = job.settings
-    array = f"1-{job.array}"
-    if settings.array_throttle:
-        array += f"%{settings.array_throttle}"
-    mail = settings.mail_type or (("END", "FAIL") if settings.mail_user else ())
+    array = None
+    if job.array:
+        array = f"1-{job.array}"
+        if settings.array_throttle:
+            array += f"%{settings.array_throttle}"
+    mail = settings.mail_type
+    if settings.mail_user and not mail:
+        mail = ("END", "FAIL")
     values = {
         "job-name": job.name,
         "nodes": settings.nodes,
@@ -106,19 +111,21 @@ def _options(job: BatchJob) -> list[str]:
         "partition": settings.partition,
         "account": settings.account,
         "qos": settings.qos,
-        "array": job.array and array,
+        "array": array,
         "mail-user": settings.mail_user,
         "mail-type": ",".join(mail) or None,
         "output": _pattern(job),
         "open-mode": "append",
         "signal": f"B:USR1@{settings.requeue_before_s}",
     }
-    given = [f"--{name}={value}" for name, value in values.items() if value is not None]
-    whole = ["--exclusive"] if settings.has_whole_nodes else []
-    return [*given, *whole, "--requeue", *settings.options]
+    options = [f"--{name}={value}" for name, value in values.items() if value is not None]
+    if settings.has_whole_nodes:
+        options.append("--exclusive")
+    return [*options, "--requeue", *settings.options]
 
 
 def _lines(settings: ClusterSettings) -> list[str]:
+    """Return what the script does before all else: variables, and the site's own setup."""
     lines = [f"export {k}={shlex.quote(v)}" for k, v in settings.environment.items()]
     if settings.cpus_per_node:
         # Since Slurm 22.05 srun does not take it from the job.
@@ -153,9 +160,16 @@ def _mounts(job: BatchJob) -> list[str]:
         UsageError: For a path that cannot be written in such a list.
     """
     mounts = list(job.settings.mounts)
-    seen = [Path(source) for source, at in map(_ends, mounts) if source == at]
-    root = [job.root] if isinstance(job.root, Path) else []
-    for folder in (job.folder, *root, *job.reads, job.jobs):
+    seen: list[Path] = []
+    """Folders that an image sees at their own path, with all in them."""
+    for mount in mounts:
+        source, at = _ends(mount)
+        if source == at:
+            seen.append(Path(source))
+    needed = [job.folder, *job.reads, job.jobs]
+    if isinstance(job.root, Path):  # else it is in a bucket
+        needed.insert(1, job.root)
+    for folder in needed:
         if any(folder.is_relative_to(other) for other in seen):
             continue
         if {*",:"} & {*str(folder)}:
