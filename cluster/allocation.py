@@ -21,7 +21,7 @@ from plait.cluster.outlook import Ahead
 from plait.cluster.placement import Resources, best_node
 from plait.cluster.replica import Replica
 from plait.cluster.stage_queue import StageQueue
-from plait.cluster.workers import Event, WorkerPool
+from plait.cluster.workers import StageEvent, WorkerPool
 
 _QUIET_WAIT_S = 30.0
 """How long a stage waits for resources before a notice says so."""
@@ -75,7 +75,7 @@ class Allocator:
         self._wanted: dict[StageQueue, int] = {}
         """How many workers let the run end soonest, by the stage."""
 
-    def allocate(self, queues: Iterable[StageQueue]) -> list[Event]:
+    def allocate(self, queues: Iterable[StageQueue]) -> list[StageEvent]:
         """Start and stop workers as needed; events where a stage had to be given up.
 
         Stages are served in the order of the chains, so that an idle worker rather helps
@@ -102,7 +102,7 @@ class Allocator:
         # Where nobody works, there is nothing better to wait for.
         quiet = len(self._idle) == len(pool.replicas)
         due = {q for q in starved if quiet or _is_due(q)}
-        events: list[Event] = []
+        events: list[StageEvent] = []
         for queue in sorted(waiting, key=lambda q: q.rank):
             if queue in due:
                 events += self._serve(queue)
@@ -132,7 +132,7 @@ class Allocator:
             gpus = sum(node.total.gpus for node in self.pool.nodes)
             self._wanted = self._estimates.workers_for(gpus) or {}
 
-    def _serve(self, queue: StageQueue) -> list[Event]:
+    def _serve(self, queue: StageQueue) -> list[StageEvent]:
         """Get a stage its first worker; stop idle ones for it, give it up in the end."""
         # What disturbs nobody comes first: finished workers, free room.
         if self._load_in_idle(queue, _is_finished) or self._start(queue):
@@ -161,8 +161,8 @@ class Allocator:
     def _grow(self, queues: Sequence[StageQueue]) -> None:
         """Give more workers to the stages with most to do for each of theirs."""
         workers = {queue: len(self.pool.of(queue)) for queue in queues}
+        # For the workers that stages should have and get no room for.
         missing_gpus = 0.0
-        """For the workers that stages should have and get no room for."""
 
         def entry(queue: StageQueue) -> tuple[float, int, int, StageQueue]:
             """What orders the heap: the most to do first, then the fewest workers."""
@@ -173,8 +173,8 @@ class Allocator:
             queue.released_beyond = None
         heap = [entry(queue) for queue in workers]
         heapq.heapify(heap)
+        # Stages that have as many as they should.
         filled: list[StageQueue] = []
-        """Stages that have as many as they should."""
         while heap:
             queue = heapq.heappop(heap)[-1]
             if self._is_worth_another(queue, workers[queue]):
@@ -286,8 +286,8 @@ class Allocator:
         leaving: dict[str, list[Replica]] = defaultdict(list)
         for replica in filter(may_leave, self._idle):
             leaving[replica.handle.node.id].append(replica)
+        # For each node where that is possible, the workers whose end makes room.
         enough: list[list[Replica]] = []
-        """For each node where that is possible, the workers whose end makes room."""
         for node in self.pool.free_for(queue):
             free = self._coming[node]
             ending: list[Replica] = []
@@ -311,7 +311,7 @@ class Allocator:
     def _fits_somewhere(self, queue: StageQueue) -> bool:
         return any(queue.need.fits(n.total) for n in self.pool.nodes)
 
-    def _explain(self, queue: StageQueue, waited: float) -> list[Event]:
+    def _explain(self, queue: StageQueue, waited: float) -> list[StageEvent]:
         """Report what is missing; give the stage up when no node can ever provide it."""
         nodes = self.pool.nodes
         need = queue.need

@@ -159,9 +159,11 @@ class Compaction:
                     stage.levels[0][str(part)] = None
             return
         except (StoreError, OSError) as error:
+            # Such as a full disk: the run can do without, and joins all at its end.
             self._refused = True
             self._store.on_notice(f"parts are not joined while the run works: {error}")
             return
+        # From here on the index names the joined part; files of the others stay a while.
         former = self._store.take_over(joined)
         self._former.append(_Former(self._now(), stage.spec, former))
         stage.add_joined(joined)

@@ -65,8 +65,8 @@ class EnergyMeter:
             uuid = nvml.nvmlDeviceGetUUID(handle)
             # Some versions of the library return bytes.
             uuids.append(uuid.decode() if isinstance(uuid, bytes) else uuid)
+        # By number, in the order that the variable names them.
         visible: dict[int, Any] = {}
-        """By number, in the order that the variable names them."""
         for entry in (names or "").split(","):
             name = entry.strip()
             if name.startswith("MIG-"):

@@ -21,7 +21,7 @@ from plait.cluster.tracing.journal import SpanJournal
 from plait.cluster.walks import Walker
 from plait.cluster.watcher import Watcher
 from plait.cluster.worker import Receipt
-from plait.cluster.workers import Event, WorkerPool
+from plait.cluster.workers import StageEvent, WorkerPool
 from plait.generators.base import Failure, Job, Outcome, StageSpec
 from plait.generators.buckets import AnyPath
 
@@ -59,7 +59,7 @@ class Engine(ABC):
         """By key, the batches in which requests wait for a later command."""
         self._left = 0
         """Walks that wait for such requests alone."""
-        self._refused: list[Event] = []
+        self._refused: list[StageEvent] = []
         self._outlook: Outlook | None = None
         """Of walks that are alike, so that stages are loaded before their jobs come,"""
         self._foreseen: Sequence[StageSpec] = ()
@@ -146,7 +146,7 @@ class Engine(ABC):
             queue.add(job)
         else:
             # Delivered later: its walk is still asking for its other jobs.
-            self._refused.append((queue, [(job, refusal)]))
+            self._refused.append(StageEvent.of_failed(queue, [job], refusal))
 
     def _refusal_of(self, queue: StageQueue, job: Job) -> Failure | None:
         """Return why a job cannot be queued."""
@@ -164,7 +164,7 @@ class Engine(ABC):
     def _new_queue(self, spec: StageSpec) -> StageQueue:
         return StageQueue(spec, len(self._queues), self._now)
 
-    def _handle(self, events: Iterable[Event]) -> None:
+    def _handle(self, events: Iterable[StageEvent]) -> None:
         """Keep what was made and what failed, and advance the walks."""
         failed: dict[str, FailedJobs] = defaultdict(list)
         refused = self._refused

@@ -107,8 +107,8 @@ class Estimates:
         if expected is None:
             return None
         expected *= self._record_factors[queue.spec.target]
+        # As long as a batch that is not answered yet has been under way already.
         lasting_s = 0.0
-        """As long as a batch that is not answered yet has been under way already."""
         for worker in self._workers(queue):
             if worker.in_flight:
                 lasting_s = max(lasting_s, self._now - worker.last_heard)

@@ -164,8 +164,8 @@ class LocalEngine(Engine):
         while not self._inbox.empty():
             action = self._inbox.get()
             action()
+        # Until the first batch that is not full has waited long enough for others.
         rest_s = 1.0
-        """Until the first batch that is not full has waited long enough for others."""
         resting = [queue.rest_s for queue in self._queues.values()]
         if any(resting):
             rest_s = min(filter(None, resting))
@@ -200,8 +200,8 @@ class LocalEngine(Engine):
     # ---------------------------------------------------------------- as an engine
 
     def _dispatch(self) -> None:
+        # Of stages that do not ask a server.
         computed_here: list[StageQueue] = []
-        """Of stages that do not ask a server."""
         for queue in self._queues.values():
             if not queue.spec.placement.asks:
                 computed_here.append(queue)

@@ -41,6 +41,7 @@ _PACKAGES = [
     "xformers",
 ]
 _OF_A_SHARD = ("started", "finished", "status", "hardware", "counts", "worker_failures")
+"""Entries of a shard's own that the manifest of the run repeats."""
 PACKAGE = Path(os.path.abspath(__file__)).parents[1]
 """The folder `plait`, which other nodes are sent; links in it are a checkout's."""
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -53,7 +54,7 @@ def environment() -> dict[str, Any]:
         "argv": [without_known_keys(word) for word in sys.argv],
         "python": platform.python_version(),
         "platform": platform.platform(),
-        **deepcopy(_code()),
+        **deepcopy(_code()),  # of which one copy is kept
         "hardware": hardware(),
     }
 
@@ -115,7 +116,7 @@ def _code() -> dict[str, Any]:
     here = ("git", "-C", str(CHECKOUT))
     commit = _output(*here, "rev-parse", "HEAD")
     status = _output(*here, "status", "--porcelain")
-    dirty = None if status is None else bool(status)
+    dirty = None if status is None else bool(status)  # None where there is no git
     return {"packages": versions, "git": {"commit": commit or "", "dirty": dirty}}
 
 

@@ -87,6 +87,7 @@ class Outlook:
     def ask(self, digest: str, step: int, *, is_new: bool) -> None:
         """A walk asks for a job, which `is_new` where no other walk waits for it."""
         place = Place(digest, step)
+        # A walk asks right after it was opened, or was answered.
         source = _START if step == 1 else self._source
         awaited = self._awaited[place]
         awaited.walks += 1
@@ -144,5 +145,6 @@ class Outlook:
             for target, follow in self._follows[place].items():
                 add(target, walks * follow.walks / answered, walks * follow.jobs / answered)
         elif place.digest not in self._known:
+            # It has never answered: what it feeds is taken to be asked once for each.
             for digest in self._fed[place.digest]:
                 add(Place(digest, place.step + 1), jobs, jobs)

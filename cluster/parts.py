@@ -276,8 +276,8 @@ class OpenPart:
         metadata = self.file.metadata
         if metadata.num_row_groups <= 1:
             return [range(metadata.num_row_groups)]
+        # Numbers of the columns that are read; Parquet has several for a struct.
         read: list[int] = []
-        """Numbers of the columns that are read; Parquet has several for a struct."""
         for i in range(metadata.num_columns):
             path = metadata.schema.column(i).path
             if columns is None or path.partition(".")[0] in columns:
@@ -345,8 +345,8 @@ def read_parts(
             yield part, partial(read_blocks, part, columns)
         return
     left = iter(parts)
+    # Parts that are being read or were, in order: as many as there are threads.
     ahead: deque[tuple[AnyPath, Future[Blocks]]] = deque()
-    """Parts that are being read or were, in order: as many as there are threads."""
     pool = ThreadPoolExecutor(threads)
 
     def begin_next() -> None:

@@ -95,7 +95,7 @@ class StatusCodes:
         if code is not None:
             return code
         final = fault is None or Fault(fault).final
-        with self._adding:
+        with self._adding:  # another thread may have added it just now
             if (outcome, fault) not in self._codes:
                 if len(self.statuses) == _MOST_STATUSES:
                     raise ValueError("records end in too many ways")
@@ -154,6 +154,7 @@ class KeyDigests(NamedTuple):
                 if digest.hex() != key:
                     names[digest] = key
             data = b"".join(digests)
+        # Copies, so that rows of one half lie side by side.
         halves = np.frombuffer(data, ">u8").reshape(-1, 2).astype(np.uint64)
         return cls(halves[:, 0].copy(), halves[:, 1].copy(), names)
 
@@ -173,6 +174,8 @@ def bytes_of_keys(keys: pa.Array) -> bytes | None:
     """
     if not pa.types.is_string(keys.type) or not len(keys):
         return None
+    # All texts lie in one buffer, and the offsets say where each begins: so all keys are
+    # read at once, without a Python string of each.
     _, offsets_buffer, data = keys.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int32)[keys.offset :][: len(keys) + 1]
     if data is None or not bool(np.all(np.diff(offsets) == _KEY_CHARACTERS)):
@@ -416,7 +419,7 @@ class RecordIndex:
         A final record that was known before stays. Else the settled one that was made
         first, and where none is settled the last one that was made, as `weigh` tells.
         """
-        self.fold()
+        self.fold()  # those that were added one by one are known, too
         self._spread()
         rivals: list[_Rivals] = []
         for bucket, added in enumerate(self._added):
@@ -490,8 +493,8 @@ class RecordIndex:
         number = self._numbers.get(former, -1)
         new = self.number_of(to)
         moved = 0
+        # Which of `rows` are in the buckets, if anywhere.
         left = np.arange(len(rows))
-        """Which of `rows` are in the buckets, if anywhere."""
         if self._recent:
             # Without folding, which would sort buckets anew for each part that is joined.
             data = digests.to_bytes()
@@ -601,6 +604,7 @@ class RecordIndex:
         order = np.lexsort((np.arange(rows.size), first_or_last, ~settled, ~stays, group))
         best = np.ones(rows.size, bool)
         best[order[1:]] = group[order][1:] != group[order][:-1]
+        # Each bucket keeps what is not its rivals, and the best of these.
         first = 0
         for rival in rivals:
             count = len(rival.position)

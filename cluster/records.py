@@ -232,8 +232,8 @@ def encode(
 def _table_of(
     kind: Kind, items: Sequence[Item], outcomes: Sequence[Outcome[Any]], seconds: float
 ) -> pa.Table:
+    # The columns of each result's own; nothing for other outcomes.
     bodies: list[dict[str, Any]] = []
-    """The columns of each result's own; nothing for other outcomes."""
     for item, outcome in zip(items, outcomes, strict=True):
         if isinstance(outcome, Result):
             bodies.append(_body(kind, item, outcome.value))

@@ -140,8 +140,8 @@ class Replica:
         self.exclusive = False
         made = 0
         spans: list[Span] = []
+        # Of the first batch that was not done, if there is one.
         status = "done"
-        """Of the first batch that was not done, if there is one."""
         for batch, receipt in zip(batches, receipts, strict=False):
             spans += receipt.spans
             if receipt.status == "done":

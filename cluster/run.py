@@ -187,8 +187,8 @@ def execute(
     """
     began = time.monotonic()
     shard = options.shard
+    # The folder of what drivers of shards do not share.
     own = shard.folder(root) if shard else root
-    """The folder of what drivers of shards do not share."""
     with (
         RunLock(root, shard, str(about.get(RUN_DIGEST))) as lock,
         RunLog(own, watcher) as log,
@@ -206,6 +206,7 @@ def execute(
         if options.makes:
             stack.enter_context(store.noting_parts(own if shard else None))
         known = read_entries(root / MANIFEST)
+        # Before the lock was there, another command may have made another run of it.
         if known.get(RUN_DIGEST, "") not in ("", options.joins, about.get(RUN_DIGEST)):
             raise RunInUse(f"{root} has changed since this command began; run it again")
         keep_sources(root, options.sources if options.makes else ())
@@ -416,6 +417,7 @@ class _Work:
                 if not self._repair(damage.part):
                     raise
             else:
+                # Workers may have met damage that no reading met.
                 if self.stopped_by or not self._repair():
                     return
         raise StoreError(

@@ -28,7 +28,7 @@ from plait.cluster.usage import Spending
 from plait.cluster.walks import Pending, Walker, read
 from plait.cluster.watcher import RunPhase, RunProgress, StageProgress, Watcher
 from plait.cluster.worker import Receipt
-from plait.cluster.workers import Event
+from plait.cluster.workers import StageEvent
 from plait.generators.base import (
     Failure,
     Fault,
@@ -144,8 +144,10 @@ class Scheduler(Engine):
                 opens_more = self._open_walks()
                 self._handle(self._stop_paying())
                 self._handle(self._stop_asking())
+                # What queues know of jobs to come decides whether they send full batches.
                 self._note_growth(self._feeders, more=self._more_walks)
                 self._hold_batches_back(opens_more=opens_more)
+                # While walks can be opened, workers are looked after without waiting.
                 self._turn(0.0 if opens_more else 0.1)
                 if self._compaction is not None:
                     self._compaction.turn()
@@ -156,12 +158,12 @@ class Scheduler(Engine):
                 self._compaction.close()
         self.on_turn(self.progress())
 
-    def _stop_paying(self) -> list[Event]:
+    def _stop_paying(self) -> list[StageEvent]:
         """Give up the stages that cost money, once no more may be paid."""
         reason = self._spending.reason_to_stop()
         if reason is None:
             return []
-        events: list[Event] = []
+        events: list[StageEvent] = []
         for queue in self._queues.values():
             # What goes into a batch was counted when it was queued, or before.
             is_counted = queue.spec.placement.batch_api
@@ -169,15 +171,15 @@ class Scheduler(Engine):
                 events.append(self._pool.give_up(queue, reason, Fault.BUDGET))
         return events
 
-    def _stop_asking(self) -> list[Event]:
+    def _stop_asking(self) -> list[StageEvent]:
         """Judgements fail that wait for a judge whose replies cannot be read."""
         failure = Failure(_UNREAD, Fault.UNREAD)
-        events: list[Event] = []
+        events: list[StageEvent] = []
         for queue in self._queues.values():
             jobs = queue.unread()
             if jobs:
                 self._pool.notice(f"{queue.spec.name} is no longer asked: {_UNREAD}")
-                events.append((queue, [(job, failure) for job in jobs]))
+                events.append(StageEvent.of_failed(queue, jobs, failure))
         return events
 
     def _hold_batches_back(self, *, opens_more: bool) -> None:
@@ -240,6 +242,7 @@ class Scheduler(Engine):
     def _set_budget(self, ceiling: float) -> str:
         spending = self._spending
         spending.set_ceiling(ceiling, self.store, self.plan.stages)
+        # Stages that were given up for want of money are asked again; failed jobs are not.
         for queue in self._queues.values():
             if queue.unusable_fault is Fault.BUDGET:
                 queue.unusable = None
@@ -309,7 +312,7 @@ class Scheduler(Engine):
 
     def _needs_walks(self) -> bool:
         """Whether too few walks are open to keep the stages busy where they begin."""
-        at_work = self._open - self._left
+        at_work = self._open - self._left  # others wait for a later command
         if at_work < _LEAST_OPEN:
             return True
         return at_work < _MOST_OPEN and any(map(self._is_short, self._entries))

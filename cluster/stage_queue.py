@@ -190,6 +190,7 @@ class StageQueue:
         Those after the first are such as a busy worker is given. One that is to be alone
         is.
         """
+        # No more than a share: else one worker would have all that waits, and others none.
         shared = self.pending // (self.limit * max(1, workers) * _SHARES)
         batches: list[Batch] = []
         while len(batches) < max(1, min(most, shared)):
@@ -257,7 +258,7 @@ class StageQueue:
     def put_back(self, batch: Batch) -> None:
         """Queue a batch again that was never computed."""
         self.out -= 1
-        self._retries.appendleft(batch)
+        self._retries.appendleft(batch)  # first again, as it was
 
     def batch_raised(self, batch: Batch, error: str) -> FailedJobs:
         """Bisect a batch that raised, until the record at fault is alone and fails."""
@@ -272,6 +273,7 @@ class StageQueue:
         self.out -= 1
         if len(batch.jobs) == 1:
             return [(batch.jobs[0], Failure(error, Fault.OUT_OF_MEMORY))]
+        # Half of this batch, which may have been smaller than the limit.
         self.limit = max(1, min(self.limit, len(batch.jobs) // 2))
         for job in batch.jobs:
             self.add(job)
@@ -296,6 +298,7 @@ class StageQueue:
         self._deaths.update(keys)
         job, *others = batch.jobs
         if others:
+            # One of them is at fault: halves, each alone with its worker, tell which.
             self._split(batch, alone=True)
             return []
         if self._deaths[job.key] < DEATHS_TO_QUARANTINE:

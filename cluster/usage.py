@@ -75,8 +75,8 @@ class Spending:
         specs = {spec.digest: spec for spec in stages}
         for batch in handed_batches(store.root):
             spec = specs.get(batch.stage)
+            # Those without a record.
             left = dict(batch.requests)
-            """Those without a record."""
             for key, request in batch.requests.items():
                 place = None if spec is None else store.place(spec, key)
                 if place is not None and place.final:
@@ -117,6 +117,7 @@ class Spending:
 
     def count_receipt(self, spec: StageSpec, receipt: Receipt) -> None:
         """Count what one batch has cost."""
+        # A server that reports no tokens has no cost, and no ceiling could be kept.
         cost = receipt.usage.get("cost")
         self._add(spec, cost)
         answered = any(row.outcome == "done" for row in receipt.rows.values())

@@ -84,6 +84,7 @@ class Walker(Generic[T]):
             if missing:
                 self.steps += 1
                 return None
+            # All are known: the walk goes on at once.
 
     def give(self, key: str, outcome: Outcome[Any]) -> bool:
         """Note an outcome that it waits for; whether it can go on."""

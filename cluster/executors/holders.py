@@ -22,8 +22,8 @@ def in_words(
     `actors` are as Ray lists them, `drivers` by job. `address` is that of this machine.
     """
     nothing = Resources()
+    # By job, what its actors hold together.
     held: dict[str, Resources] = defaultdict(Resources)
-    """By job, what its actors hold together."""
     for actor in actors:
         amounts = actor.required_resources or {}
         need = Resources(

@@ -29,7 +29,7 @@ from plait.cluster.placement import Node, Resources
 from plait.cluster.records import Item
 from plait.cluster.threads import ComputeThread, in_background
 from plait.cluster.worker import Computed, Receipt, Worker, WorkerInfo
-from plait.generators.base import Placement, Result, StageSpec
+from plait.generators.base import Outcome, Placement, Result, StageSpec
 from plait.generators.images import Drawing
 from plait.generators.secrets import MaskedStream
 from plait.generators.unicode import with_valid_text
@@ -67,7 +67,8 @@ class _ThreadWorker(Worker):
         """Compute and commit batches."""
         self.batches += 1
         receipts = super().run_all(batches)
-        self.batches -= receipts[-1].status != "timeout"
+        if receipts[-1].status != "timeout":  # else its thread still computes
+            self.batches -= 1
         return receipts
 
 
@@ -90,7 +91,8 @@ class _InlineWorker(_ThreadWorker):
         """The stage is kept."""
 
     def _encode(self, batch: Computed) -> Receipt:
-        made = {}
+        """A receipt with the outcomes themselves: nothing is stored here."""
+        made: dict[str, Outcome[Any]] = {}
         for item, outcome in zip(batch.items, batch.outcomes, strict=True):
             # As records hold it: images are encoded, and text is valid.
             if isinstance(outcome, Result) and isinstance(outcome.value, Drawing):
@@ -122,8 +124,8 @@ class ThreadHost:
         """Forget the stage, or leave the thread behind that still computes it."""
         if not self._ended:
             self._ended = True
-            busy = self._worker.batches
-            if busy:
+            is_busy = self._worker.batches > 0
+            if is_busy:
                 self._thread.abandon()
             else:
                 in_background(self._worker.unload)

@@ -85,6 +85,7 @@ def _pattern(job: BatchJob) -> str:
             f"the job's log would be in {folder!r}: Slurm takes no path with a backslash "
             "or a line break; name another folder with out"
         )
+    # %j is the job's number, %A that of an array, and %a that of its job.
     name = _log(Path(folder.replace("%", "%%")), "%A_%a" if job.array else "%j")
     return shlex.quote(str(name))
 
@@ -115,7 +116,7 @@ def _options(job: BatchJob) -> list[str]:
         "mail-user": settings.mail_user,
         "mail-type": ",".join(mail) or None,
         "output": _pattern(job),
-        "open-mode": "append",
+        "open-mode": "append",  # what starts again after a requeue writes on
         "signal": f"B:USR1@{settings.requeue_before_s}",
     }
     options = [f"--{name}={value}" for name, value in values.items() if value is not None]
@@ -160,8 +161,8 @@ def _mounts(job: BatchJob) -> list[str]:
         UsageError: For a path that cannot be written in such a list.
     """
     mounts = list(job.settings.mounts)
+    # Folders that an image sees at their own path, with all in them.
     seen: list[Path] = []
-    """Folders that an image sees at their own path, with all in them."""
     for mount in mounts:
         source, at = _ends(mount)
         if source == at:

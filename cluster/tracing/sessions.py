@@ -166,15 +166,15 @@ def _session_of(events: Sequence[Event]) -> Session:
     """Return the session of some events, in which every worker has an end."""
     about = events[0]["args"]
     session = Session(about["start_ns"], about["host"], list(events))
+    # By process, the name it was given last: a host's where that became known.
     places: dict[int, str] = {}
-    """By process, the name it was given last: a host's where that became known."""
     for event in events:
         session.end = max(session.end, event["ts"] + event.get("dur", 0))
         if event["name"] == "process_name":
             places[event["pid"]] = event["args"]["name"]
     workers: dict[int, WorkerTrace] = {}
+    # By thread, the state that has begun there and not ended yet.
     open_states: dict[int, Event] = {}
-    """By thread, the state that has begun there and not ended yet."""
     for event in events:
         number = event["tid"] // ROWS
         pid = event["pid"]
@@ -238,10 +238,10 @@ def trace_pieces(sessions: Iterable[Session], count: int) -> Iterator[str]:
     """
     encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
     starts = []
+    # Where the session begins on the axis.
     at = 0
-    """Where the session begins on the axis."""
+    # By what the processes and threads of former sessions are passed over.
     former = 0
-    """By what the processes and threads of former sessions are passed over."""
     yield '{"displayTimeUnit":"ms","traceEvents":[\n'
     for number, session in enumerate(sessions, 1):
         started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(session.start_ns / 1e9))

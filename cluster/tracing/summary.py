@@ -179,10 +179,10 @@ def _bounds(
     stages: Mapping[str, _Activities],
 ) -> tuple[dict[str, float], float, float]:
     """Moments that each stage bounded, those of loading alone, and those of neither."""
+    # By stage, how busy its workers were in each moment, from 0 to 1.
     use = np.zeros((len(stages), _BINS))
-    """By stage, how busy its workers were in each moment, from 0 to 1."""
+    # Whether any worker was loading, from 0 to 1.
     load = np.zeros(_BINS)
-    """Whether any worker was loading, from 0 to 1."""
     for i, own in enumerate(stages.values()):
         activities = np.array([activity for _, activity in own])
         total = activities.sum(axis=0)
