@@ -236,6 +236,8 @@ class Plan:
     ) -> Walk[Document]:
         """Return the first part of an evaluation: the document of one system."""
         judged = self.query_judged(query)
+        # Given answers to a row that cannot be read may be judged all the same, as the
+        # program of a benchmark does; a system that has to read the row cannot answer it.
         if isinstance(query, Malformed) and (judged is None or system.reads_query):
             return Failure(query.reason, Fault.BAD_INPUT)
         assert judged is not None

@@ -309,9 +309,11 @@ class Worker:
                 break
         receipts = self._keep(computed)
         if self._desk is not None:
+            # Requests are forgotten only now that they have a committed record.
             for receipt in receipts:
                 self._desk.settle(receipt.rows)
         joules = None if self._meter is None else self._meter.joules()
+        # The first receipt tells how long loading took, too.
         loading = self._loading
         self._loading = SpanList()
         receipts[0] = replace(receipts[0], spans=(*loading, *receipts[0].spans))
