@@ -3,6 +3,10 @@
 An idle worker whose stage has no more work loads another stage where it may, which takes a
 model's time to load and spares the imports. Else it is stopped, and a new worker is started
 in its place.
+
+The engine calls `Allocator.allocate` every turn. How many workers a stage should have comes
+from `estimates.py`; what is started, loaded and stopped goes to the `WorkerPool`
+(`workers.py`).
 """
 
 from __future__ import annotations
@@ -11,14 +15,13 @@ import heapq
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
 
 from plait.cluster.estimates import Estimates
 from plait.cluster.outlook import Ahead
 from plait.cluster.placement import Resources, best_node
 from plait.cluster.replica import Replica
 from plait.cluster.stage_queue import StageQueue
-from plait.cluster.workers import Event, WorkerPool
+from plait.cluster.workers import StageEvent, WorkerPool
 
 _QUIET_WAIT_S = 30.0
 """How long a stage waits for resources before a notice says so."""
@@ -64,14 +67,15 @@ class Allocator:
         self._coming: dict[str, Resources] = {}
         """What is free on each node once workers that are being stopped have ended, but
         for what stages wait for."""
-        self._seen_at = self._planned_at = -math.inf
+        self._seen_at = -math.inf
+        self._planned_at = -math.inf
         self.ahead = Ahead()
         """The jobs that are to come."""
         self._estimates = Estimates((), pool.of, self.ahead, 0.0)
         self._wanted: dict[StageQueue, int] = {}
         """How many workers let the run end soonest, by the stage."""
 
-    def allocate(self, queues: Iterable[StageQueue]) -> list[Event]:
+    def allocate(self, queues: Iterable[StageQueue]) -> list[StageEvent]:
         """Start and stop workers as needed; events where a stage had to be given up.
 
         Stages are served in the order of the chains, so that an idle worker rather helps
@@ -88,28 +92,35 @@ class Allocator:
             return []
         self._seen_at = pool.now()
         pool.released = False
-        for replica in list(chain.from_iterable(map(pool.excess_of, usable))):
-            if not replica.in_flight:
-                pool.stop(replica)
+        self._stop_excess(usable)
         self._plan(usable)
         self._idle = []
         for queue in usable:
             if not queue.pending:
                 self._idle += [replica for replica in pool.of(queue) if replica.idle]
         self._coming = pool.coming()
+        # Where nobody works, there is nothing better to wait for.
         quiet = len(self._idle) == len(pool.replicas)
         due = {q for q in starved if quiet or _is_due(q)}
-        events: list[Event] = []
+        events: list[StageEvent] = []
         for queue in sorted(waiting, key=lambda q: q.rank):
             if queue in due:
                 events += self._serve(queue)
             elif self._idle and _may_take_idle(queue, len(pool.of(queue))):
                 self._load_in_idle(queue, _is_finished)
+        # Room goes to stages without workers before others get more.
         if not any(self._fits_somewhere(q) for q in due):
-            self._grow(q for q in usable if self._may_grow(q))
+            self._grow([q for q in usable if self._may_grow(q)])
             for queue in starved - due:
                 self._start(queue)
         return events
+
+    def _stop_excess(self, queues: Iterable[StageQueue]) -> None:
+        """Stop the workers that are more than their stages may have, if they are idle."""
+        for queue in queues:
+            for replica in list(self.pool.excess_of(queue)):
+                if not replica.in_flight:
+                    self.pool.stop(replica)
 
     def _plan(self, queues: Sequence[StageQueue]) -> None:
         """See anew how many workers stages should have, every now and then."""
@@ -121,13 +132,15 @@ class Allocator:
             gpus = sum(node.total.gpus for node in self.pool.nodes)
             self._wanted = self._estimates.workers_for(gpus) or {}
 
-    def _serve(self, queue: StageQueue) -> list[Event]:
+    def _serve(self, queue: StageQueue) -> list[StageEvent]:
         """Get a stage its first worker; stop idle ones for it, give it up in the end."""
+        # What disturbs nobody comes first: finished workers, free room.
         if self._load_in_idle(queue, _is_finished) or self._start(queue):
             return []
         waited = queue.seconds_waiting()
         if not self._fits_somewhere(queue):
             return self._explain(queue, waited)
+        # Then idle workers that might still have got more work, and those that are ending.
         if self._load_in_idle(queue, self._may_leave):
             return []
         if self._reserve(queue) or self._make_room(queue, self._may_leave):
@@ -145,20 +158,23 @@ class Allocator:
             return bool(self.pool.of(queue)) or self._estimates.is_last_call(queue)
         return bool(queue.expected and queue.spec.placement.num_gpus)
 
-    def _grow(self, queues: Iterable[StageQueue]) -> None:
+    def _grow(self, queues: Sequence[StageQueue]) -> None:
         """Give more workers to the stages with most to do for each of theirs."""
-        workers = {q: len(self.pool.of(q)) for q in queues}
-        missing = 0.0
+        workers = {queue: len(self.pool.of(queue)) for queue in queues}
+        # For the workers that stages should have and get no room for.
+        missing_gpus = 0.0
 
         def entry(queue: StageQueue) -> tuple[float, int, int, StageQueue]:
+            """What orders the heap: the most to do first, then the fewest workers."""
             each_s = self._seconds_each(queue, workers[queue])
             return -each_s, workers[queue], queue.rank, queue
 
         for queue in workers:
             queue.released_beyond = None
-        heap = list(map(entry, workers))
+        heap = [entry(queue) for queue in workers]
         heapq.heapify(heap)
-        filled = []
+        # Stages that have as many as they should.
+        filled: list[StageQueue] = []
         while heap:
             queue = heapq.heappop(heap)[-1]
             if self._is_worth_another(queue, workers[queue]):
@@ -166,24 +182,28 @@ class Allocator:
                     workers[queue] += 1
                     heapq.heappush(heap, entry(queue))
                 elif queue in self._wanted:
-                    missing += (self._wanted[queue] - workers[queue]) * queue.need.gpus
+                    lacking = self._wanted[queue] - workers[queue]
+                    missing_gpus += lacking * queue.need.gpus
             elif queue in self._wanted:
                 filled.append(queue)
-        if missing:
-            self._release(missing)
+        if missing_gpus:
+            self._release(missing_gpus)
         else:
             self._fill(filled)
 
-    def _release(self, missing: float) -> None:
+    def _release(self, gpus: float) -> None:
         """Have stages with too many workers give back so many GPUs, busy ones later."""
-        surplus = {q: len(self.pool.of(q)) - most for q, most in self._wanted.items()}
-        for queue in sorted(surplus, key=lambda q: (-surplus[q] * q.need.gpus, q.rank)):
+        surplus: dict[StageQueue, int] = {}
+        for queue, wanted in self._wanted.items():
+            surplus[queue] = len(self.pool.of(queue)) - wanted
+        most_first = sorted(surplus, key=lambda q: (-surplus[q] * q.need.gpus, q.rank))
+        for queue in most_first:
             workers = len(self.pool.of(queue))
-            if missing <= 0 or surplus[queue] < max(1, _LEAST_SURPLUS * workers):
+            if gpus <= 0 or surplus[queue] < max(1, _LEAST_SURPLUS * workers):
                 return
-            leaving = min(surplus[queue], math.ceil(missing / queue.need.gpus))
+            leaving = min(surplus[queue], math.ceil(gpus / queue.need.gpus))
             queue.released_beyond = workers - leaving
-            missing -= leaving * queue.need.gpus
+            gpus -= leaving * queue.need.gpus
 
     def _fill(self, queues: Iterable[StageQueue]) -> None:
         """Give what is left to timed stages whose workers have most to do, one to each."""
@@ -198,6 +218,7 @@ class Allocator:
         """Whether one more worker beside so many lets the run end earlier."""
         if not _is_allowed(queue, workers):
             return False
+        # Where a number of workers was asked for, no estimate decides.
         if queue in self._wanted and queue.asked_workers is None:
             return workers < self._wanted[queue] and not self._is_loading_first(queue)
         return not workers or _is_worth_loading(queue, workers, queue.work_s)
@@ -230,10 +251,12 @@ class Allocator:
             pays = gain_s > (other.load_s or math.inf)
             return _is_finished(replica) or (pays and self._may_leave(replica))
 
-        ways = (self._start, self._reserve)
-        return any(way(queue) for way in ways) or self._make_room(queue, may_leave)
+        if self._start(queue) or self._reserve(queue):
+            return True
+        return self._make_room(queue, may_leave)
 
     def _start(self, queue: StageQueue) -> bool:
+        """Start a worker, if some node has room for it."""
         node = best_node(queue.need, self.pool.free_for(queue))
         if node is not None:
             self.pool.start(queue, node)
@@ -242,8 +265,8 @@ class Allocator:
 
     def _reserve(self, queue: StageQueue) -> bool:
         """Wait for workers to end where there will be room then."""
-        nodes = self.pool.free_for(queue)
-        node = best_node(queue.need, {n: self._coming[n] for n in nodes})
+        coming = {node: self._coming[node] for node in self.pool.free_for(queue)}
+        node = best_node(queue.need, coming)
         if node is not None:
             self._coming[node] -= queue.need
         return node is not None
@@ -252,33 +275,35 @@ class Allocator:
         self, queue: StageQueue, may_leave: Callable[[Replica], bool]
     ) -> bool:
         """Have a worker that `may_leave` its stage load this one, if it may."""
-        fitting = (r for r in self._idle if may_leave(r))
-        replica = next((r for r in fitting if self.pool.may_load(r, queue)), None)
-        if replica is not None:
-            self.pool.load(replica, queue)
-        return replica is not None
+        for replica in self._idle:
+            if may_leave(replica) and self.pool.may_load(replica, queue):
+                self.pool.load(replica, queue)
+                return True
+        return False
 
     def _make_room(self, queue: StageQueue, may_leave: Callable[[Replica], bool]) -> bool:
         """Stop the fewest workers of one node that `may_leave` and whose end is enough."""
         leaving: dict[str, list[Replica]] = defaultdict(list)
         for replica in filter(may_leave, self._idle):
             leaving[replica.handle.node.id].append(replica)
-        candidates: list[list[Replica]] = []
+        # For each node where that is possible, the workers whose end makes room.
+        enough: list[list[Replica]] = []
         for node in self.pool.free_for(queue):
             free = self._coming[node]
-            selected: list[Replica] = []
+            ending: list[Replica] = []
             for replica in leaving[node]:
                 if queue.need.gains(free, replica.need):
-                    selected.append(replica)
+                    ending.append(replica)
                     free += replica.need
             if queue.need.fits(free):
-                candidates.append(selected)
-        for replica in min(candidates, key=len, default=[]):
+                enough.append(ending)
+        for replica in min(enough, key=len, default=[]):
             self.pool.stop(replica)
             self._coming[replica.handle.node.id] += replica.need
         return self._reserve(queue)
 
     def _may_leave(self, replica: Replica) -> bool:
+        """Whether a worker is idle and will probably stay so."""
         idle_s = self.pool.now() - replica.last_heard
         settled = not replica.queue.growing or idle_s > _IDLE_BEFORE_EVICTION_S
         return replica.idle and settled
@@ -286,12 +311,12 @@ class Allocator:
     def _fits_somewhere(self, queue: StageQueue) -> bool:
         return any(queue.need.fits(n.total) for n in self.pool.nodes)
 
-    def _explain(self, queue: StageQueue, waited: float) -> list[Event]:
+    def _explain(self, queue: StageQueue, waited: float) -> list[StageEvent]:
         """Report what is missing; give the stage up when no node can ever provide it."""
         nodes = self.pool.nodes
         need = queue.need
         if not nodes:
-            return []
+            return []  # a cluster that has just lost all of them may get others
         largest = max(nodes, key=lambda n: (n.total.gpus, n.total.cpus)).total
         text = (
             f"stage {queue.spec.name} needs {need} for one worker; "
@@ -300,7 +325,7 @@ class Allocator:
         if need.gpus > 0 and not any(n.total.gpus for n in nodes):
             text += " (to compute on CPUs, set models.NAME.num_gpus=0)"
         fits_nowhere = not self._fits_somewhere(queue)
-        if fits_nowhere and self.pool.executor.fixed:
+        if fits_nowhere and self.pool.executor.fixed:  # no other node will come
             return [self.pool.give_up(queue, text)]
         if fits_nowhere or not self.pool.replicas:
             if waited > self.pool.options.placement_timeout_s:
@@ -310,6 +335,7 @@ class Allocator:
 
 
 def _is_finished(replica: Replica) -> bool:
+    """Whether a worker is idle and its stage gets no more jobs."""
     return replica.idle and not replica.queue.growing
 
 
@@ -332,13 +358,15 @@ def _is_allowed(queue: StageQueue, workers: int) -> bool:
 
 
 def _at_once(queue: StageQueue, workers: int) -> int:
+    """How many records so many workers compute at a time."""
     return queue.limit * queue.spec.placement.concurrency * workers
 
 
 def _may_take_idle(queue: StageQueue, workers: int) -> bool:
     """Whether enough jobs wait for an idle worker to load the stage."""
-    each = _BATCHES_PER_IDLE_WORKER if queue.asked_workers is None else 1
-    return _is_allowed(queue, workers) and queue.pending > _at_once(queue, workers) * each
+    batches_each = _BATCHES_PER_IDLE_WORKER if queue.asked_workers is None else 1
+    enough = _at_once(queue, workers) * batches_each
+    return _is_allowed(queue, workers) and queue.pending > enough
 
 
 def _is_worth_loading(queue: StageQueue, workers: int, work_s: float | None) -> bool:

@@ -43,19 +43,31 @@ class _StageParts:
     """The parts of a stage that are not large yet, by level."""
 
     spec: StageSpec
-    levels: list[dict[str, None]] = field(
-        default_factory=lambda: [{} for _ in range(len(_LEVEL_BYTES) + 1)]
-    )
+    levels: list[dict[str, None]] = field(init=False)
+    """Paths of the parts in the order they were written; those of workers first."""
+
+    def __post_init__(self) -> None:
+        self.levels = [{} for _ in range(len(_LEVEL_BYTES) + 1)]
 
     def full_level(self) -> int | None:
         """Return the first level with so many parts that they are to be joined."""
         for level, parts in enumerate(self.levels):
-            if len(parts) >= (_MOST_OF_LEVEL if level else _MOST_NEW):
+            most = _MOST_NEW if level == 0 else _MOST_OF_LEVEL
+            if len(parts) >= most:
                 return level
         return None
 
+    def add_joined(self, joined: JoinedPart) -> None:
+        """Add a part that was made of others to its level, unless it is large."""
+        for level, most_bytes in enumerate(_LEVEL_BYTES, start=1):
+            if joined.size < most_bytes:
+                self.levels[level][str(joined.part)] = None
+                return
+
 
 class _Join(NamedTuple):
+    """What the thread is joining."""
+
     stage: _StageParts
     parts: list[AnyPath]
     future: Future[JoinedPart]
@@ -97,12 +109,12 @@ class Compaction:
             self._may_join = True
         if self._may_join and self._join is None and not self._refused:
             self._begin()
-        former = sum(len(group.parts) for group in self._former)
+        kept = sum(len(former.parts) for former in self._former)
         while self._former:
             oldest = self._former[0]
-            if former <= _MOST_FORMER and self._now() - oldest.at < _KEPT_S:
+            if kept <= _MOST_FORMER and self._now() - oldest.at < _KEPT_S:
                 break
-            former -= len(oldest.parts)
+            kept -= len(oldest.parts)
             self._remove(self._former.popleft())
 
     def close(self) -> None:
@@ -115,13 +127,14 @@ class Compaction:
             self._remove(self._former.popleft())
 
     def _begin(self) -> None:
+        """Have the parts of the first level that is full joined."""
         self._may_join = False
         for stage in self._stages.values():
             level = stage.full_level()
             if level is None:
                 continue
-            names = [*stage.levels[level]]
-            chosen = names if level else names[:-_LEFT_OUT]
+            names = list(stage.levels[level])
+            chosen = names[:-_LEFT_OUT] if level == 0 else names
             stage.levels[level] = dict.fromkeys(names[len(chosen) :])
             parts = [any_path(name) for name in chosen]
             future = self._thread.submit(self._store.join, stage.spec, parts)
@@ -129,28 +142,31 @@ class Compaction:
             return
 
     def _finish(self, join: _Join) -> None:
+        """Note what was joined; parts that could not be are joined with later ones."""
         stage = join.stage
         try:
             joined = join.future.result()
         except FileNotFoundError:
-            stage.levels[0] |= {str(part): None for part in join.parts if part.exists()}
+            for part in join.parts:
+                if part.exists():
+                    stage.levels[0][str(part)] = None
             return
         except DamagedPart as damage:
             # It is examined, set aside and made again at the end of the run.
             self._store.suspects.add(damage.part)
-            others = (str(part) for part in join.parts if str(part) != damage.part)
-            stage.levels[0] |= dict.fromkeys(others)
+            for part in join.parts:
+                if str(part) != damage.part:
+                    stage.levels[0][str(part)] = None
             return
         except (StoreError, OSError) as error:
+            # Such as a full disk: the run can do without, and joins all at its end.
             self._refused = True
             self._store.on_notice(f"parts are not joined while the run works: {error}")
             return
+        # From here on the index names the joined part; files of the others stay a while.
         former = self._store.take_over(joined)
         self._former.append(_Former(self._now(), stage.spec, former))
-        sizes = enumerate(_LEVEL_BYTES, start=1)
-        level = next((number for number, most in sizes if joined.size < most), None)
-        if level is not None:
-            stage.levels[level][str(joined.part)] = None
+        stage.add_joined(joined)
 
     def _remove(self, former: _Former) -> None:
         with contextlib.suppress(OSError):  # records that are there twice do no harm

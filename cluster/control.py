@@ -36,6 +36,7 @@ _STATE = "state.json"
 _EVERY_S = 2.0
 """How often the driver writes its state and looks for requests."""
 _POLL_S = 0.1
+"""How often whoever asks looks for an answer."""
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
@@ -155,7 +156,8 @@ def next_state(own: AnyPath, known: RunState, wait_s: float) -> RunState:
         state = _of_driver(own, known.driver)
         return state if state.written != known.written else None
 
-    if (state := _poll(look, wait_s)) is None:
+    state = _poll(look, wait_s)
+    if state is None:
         raise ControlError(_silence(own, "write its state", wait_s))
     return state
 
@@ -174,7 +176,8 @@ def ask(own: AnyPath, driver: str, request: Request, wait_s: float) -> str:
         try:
             _of_driver(own, driver)
         except ControlError:  # its last act may have been to answer
-            if answer := _read(reply, Answer):
+            answer = _read(reply, Answer)
+            if answer is not None:
                 return answer
             raise
         return _read(reply, Answer)
@@ -220,13 +223,18 @@ def _silence(own: AnyPath, what: str, wait_s: float) -> str:
 
 
 def _poll(look: Callable[[], T | None], wait_s: float) -> T | None:
+    """Look again and again until something is found; None where nothing is in `wait_s`."""
     until = time.monotonic() + wait_s
-    while (found := look()) is None and time.monotonic() < until:
+    found = look()
+    while found is None and time.monotonic() < until:
         time.sleep(_POLL_S)
+        found = look()
     return found
 
 
 def _read(path: AnyPath, model: type[M], *, again: bool = True) -> M | None:
+    """Return what a file holds; None where there is none, ControlError for other text."""
+    # The folder is listed before, so that a client of NFS asks the server for it anew.
     next(path.parent.glob("*"), None)
     try:
         return model.model_validate_json(path.read_bytes())

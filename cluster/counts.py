@@ -1,4 +1,9 @@
-"""How many jobs a plan has, stage by stage: known, shared, done, and later ones."""
+"""How many jobs a plan has, stage by stage: known, shared, done, and later ones.
+
+`count` follows every walk of a plan through the records that are there. Where a walk waits
+for one that is missing, nobody knows yet what it will ask for next; the systems and scorers
+say how much that is at most. `plait plan` shows the counts, and a run works from them.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from plait.cluster.plan import Evaluation, ItemOutcome, Plan, PlanItem, final_lookup
+from plait.cluster.plan import (
+    DocumentRequest,
+    Evaluation,
+    ItemOutcome,
+    Plan,
+    PlanItem,
+    final_lookup,
+)
 from plait.cluster.store import Store
 from plait.cluster.walks import Lookup, Pending, noting, read
 from plait.generators.base import (
@@ -25,7 +37,7 @@ from plait.generators.base import (
     Walk,
     outcome_name,
 )
-from plait.generators.document import Malformed, Query
+from plait.generators.document import Document, Malformed, Query
 from plait.generators.system import Progress, System
 from plait.scorers.base import Scorer
 
@@ -113,8 +125,11 @@ class _Counting:
         self._counts = {stage.digest: StageCount(stage) for stage in plan.stages}
         # Sixteen bytes a key: sets of a million keys for each stage would take gigabytes.
         self._missing: dict[str, bytearray] = defaultdict(bytearray)
+        """By stage, the keys of the jobs without a final record, as often as asked for."""
         self._existing: dict[tuple[str, str], bytearray] = defaultdict(bytearray)
+        """By stage and outcome, the keys of the others."""
         self._waiting = Counter[_Waiting]()
+        """How many queries have answers that wait alike."""
 
     def look_up(self, job: Job) -> Outcome[Any] | None:
         """Return the outcome of a job that is final, and count the job."""
@@ -153,15 +168,21 @@ class _Counting:
                 jobs = most_jobs
                 if len(document.images) > images:  # given, or drawn by a server
                     jobs = self.jobs_of_scorers(judged, len(document.images))
-                for scorer, most in zip(self._plan.scorers, jobs, strict=True):
-                    walk = self._plan.judging(scorer, request, document)
-                    self.count_judgement(walk, scorer, most)
+                self._count_scores(request, document, jobs)
             elif isinstance(outcome, Pending) and not self._only_scorers:
                 at_first = len(steps) == 1
                 waiting = alike[i:] if at_first else [system]
                 self.note_waiting(waiting, judged, outcome, steps, most_jobs)
                 if at_first:
                     return
+
+    def _count_scores(
+        self, request: DocumentRequest, document: Document, jobs: tuple[int, ...]
+    ) -> None:
+        """Count the jobs that judge a document; `jobs` as of `_Waiting`."""
+        for scorer, most in zip(self._plan.scorers, jobs, strict=True):
+            walk = self._plan.judging(scorer, request, document)
+            self.count_judgement(walk, scorer, most)
 
     def jobs_of_scorers(self, query: Query, images: int) -> tuple[int, ...]:
         """Return the most jobs in a round of each scorer, by the images of an answer."""
@@ -200,14 +221,16 @@ class _Counting:
         own = [stage.digest for stage in judge.stages]
         waits_for = outcome.missing[0].spec.digest
         if waits_for not in own:
+            # For an answer beside which it judges: nothing was asked of its own stages yet.
             self._counts[own[0]].add_later(jobs * judge.rounds, "", waits_for)
             return
         reached = own.index(waits_for)
-        left = judge.rounds - _times(judge.stages[0], steps)
+        rounds_left = judge.rounds - _count_steps(judge.stages[0], steps)
         for i, stage in enumerate(judge.stages):
             feeder = judge.stages[max(i - 1, 0)].digest
-            later = jobs * (left + (i > reached))
-            self._counts[stage.digest].add_later(later, "", feeder)
+            # The stages behind the one that is waited for are still to come in this round.
+            rounds = rounds_left + 1 if i > reached else rounds_left
+            self._counts[stage.digest].add_later(jobs * rounds, "", feeder)
 
     def _look_up_of(self, judge: Scorer, job: Job) -> Outcome[Any] | None:
         """Look a job up for a judge of pairs.
@@ -225,6 +248,7 @@ class _Counting:
                     self._bound(system, waiting, answers)
 
     def _bound(self, system: System, waiting: _Waiting, answers: int) -> None:
+        """Bound what follows from so many `answers` of a system that wait alike."""
         for stage, jobs, feeder in system.jobs_after(waiting.progress):
             self._counts[stage.digest].add_later(answers * jobs, system.name, feeder)
         for scorer, each in zip(self._plan.scorers, waiting.jobs, strict=True):
@@ -247,12 +271,13 @@ def _count_distinct(keys: bytearray) -> int:
     return int(np.unique(np.frombuffer(keys, "S16")).size)
 
 
-def _times(stage: StageSpec, steps: Sequence[list[Job]]) -> int:
+def _count_steps(stage: StageSpec, steps: Sequence[list[Job]]) -> int:
     """In how many steps of a walk `stage` had a job."""
-    times = 0
+    count = 0
     for jobs in steps:
-        times += any(job.spec.digest == stage.digest for job in jobs)
-    return times
+        if any(job.spec.digest == stage.digest for job in jobs):
+            count += 1
+    return count
 
 
 def totals_of(outcomes: Iterable[Evaluation | ItemOutcome | Pending]) -> dict[str, int]:
@@ -260,15 +285,15 @@ def totals_of(outcomes: Iterable[Evaluation | ItemOutcome | Pending]) -> dict[st
     documents = Counter[OutcomeName]()
     scores = Counter[OutcomeName]()
     for outcome in outcomes:
-        if (
-            isinstance(outcome, Pending)
-            or not (subject := outcome.subject)
-            or (None in outcome.verdicts)
-        ):
+        subject = None if isinstance(outcome, Pending) else outcome.subject
+        verdicts = () if isinstance(outcome, Pending) else outcome.verdicts
+        if subject is None or None in verdicts:
             documents[OutcomeName.MISSING] += 1
-        else:
-            documents[outcome_name(subject)] += 1
-            scores.update(outcome_name(verdict) for verdict in outcome.verdicts if verdict)
+            continue
+        documents[outcome_name(subject)] += 1
+        for verdict in verdicts:
+            if verdict is not None:
+                scores[outcome_name(verdict)] += 1
     scores[OutcomeName.SCORED] = scores[OutcomeName.DONE]
     return totals_in(documents, scores)
 

@@ -60,25 +60,31 @@ class EnergyMeter:
         handles = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(count)]
         if names is None and handles:
             return handles
-        # Some versions of the library return bytes.
-        uuids = [nvml.nvmlDeviceGetUUID(handle) for handle in handles]
-        uuids = [u.decode() if isinstance(u, bytes) else u for u in uuids]
-        visible: dict[int, None] = {}
+        uuids: list[str] = []
+        for handle in handles:
+            uuid = nvml.nvmlDeviceGetUUID(handle)
+            # Some versions of the library return bytes.
+            uuids.append(uuid.decode() if isinstance(uuid, bytes) else uuid)
+        # By number, in the order that the variable names them.
+        visible: dict[int, Any] = {}
         for entry in (names or "").split(","):
             name = entry.strip()
             if name.startswith("MIG-"):
                 raise ValueError("a slice of a GPU (MIG) has no energy counter")
-            same = [i for i, uuid in enumerate(uuids) if _is_named(name, i, uuid)]
-            if len(same) != 1:
+            named = [i for i, uuid in enumerate(uuids) if _is_named(name, i, uuid)]
+            if len(named) != 1:
                 break  # CUDA ignores what follows a name that is not valid
-            visible |= dict.fromkeys(same)
+            visible[named[0]] = handles[named[0]]
         if not visible:
             raise ValueError("this process sees no GPU")
-        return [handles[i] for i in visible]
+        return list(visible.values())
 
     def _millijoules(self) -> int:
-        read = self._nvml.nvmlDeviceGetTotalEnergyConsumption
-        return sum(int(read(handle)) for handle in self._handles)
+        """Energy that all visible devices have used since the driver was loaded."""
+        total = 0
+        for handle in self._handles:
+            total += int(self._nvml.nvmlDeviceGetTotalEnergyConsumption(handle))
+        return total
 
     def _give_up(self, error: Exception) -> None:
         # NVML has many errors, none of which may stop a run that can do without.

@@ -21,7 +21,7 @@ from plait.cluster.tracing.journal import SpanJournal
 from plait.cluster.walks import Walker
 from plait.cluster.watcher import Watcher
 from plait.cluster.worker import Receipt
-from plait.cluster.workers import Event, WorkerPool
+from plait.cluster.workers import StageEvent, WorkerPool
 from plait.generators.base import Failure, Job, Outcome, StageSpec
 from plait.generators.buckets import AnyPath
 
@@ -59,7 +59,7 @@ class Engine(ABC):
         """By key, the batches in which requests wait for a later command."""
         self._left = 0
         """Walks that wait for such requests alone."""
-        self._refused: list[Event] = []
+        self._refused: list[StageEvent] = []
         self._outlook: Outlook | None = None
         """Of walks that are alike, so that stages are loaded before their jobs come,"""
         self._foreseen: Sequence[StageSpec] = ()
@@ -90,16 +90,22 @@ class Engine(ABC):
         self._handle(self._pool.collect(timeout_s, *bells))
 
     def _look_ahead(self) -> None:
+        """Have the allocation and the queues know which jobs are to come."""
         if self._outlook is None or self._now() - self._looked_at < _LOOKED_EVERY_S:
             return
         self._looked_at = self._now()
-        self._allocator.ahead = ahead = self._outlook.look()
+        ahead = self._outlook.look()
+        self._allocator.ahead = ahead
         for spec in self._foreseen:
             jobs = ahead.jobs.get(spec.digest, 0.0)
-            if jobs >= _LEAST_EXPECTED or spec.digest in self._queues:
-                self._queue_of(spec).expected = jobs if jobs >= _LEAST_EXPECTED else 0.0
+            if jobs < _LEAST_EXPECTED:
+                jobs = 0.0
+            # A queue is made for jobs that are still to come: its model may be loaded.
+            if jobs or spec.digest in self._queues:
+                self._queue_of(spec).expected = jobs
 
     def _dispatch(self) -> None:
+        """Send workers what they may have; a subclass may hold batches back."""
         self._pool.dispatch()
 
     def _note_growth(
@@ -109,9 +115,11 @@ class Engine(ABC):
         busy = {d for d, queue in self._queues.items() if queue.pending or queue.out}
         for digest, queue in self._queues.items():
             fed = not busy.isdisjoint(feeders[digest])
+            # `expected` is None where nothing tells, and 0 where no job will follow.
             queue.growing = more or (fed and queue.expected != 0.0)
 
     def _advance(self, walker: Walker[Any]) -> None:
+        """Follow a walk as far as outcomes are known, and queue what it waits for."""
         outcome = walker.advance(self._lookup)
         if outcome is not None:
             self._end_walk(walker, outcome)
@@ -133,10 +141,12 @@ class Engine(ABC):
             return
         queue = self._queue_of(job.spec)
         queue.requested += 1
-        if refusal := self._refusal_of(queue, job):
-            self._refused.append((queue, [(job, refusal)]))
-        else:
+        refusal = self._refusal_of(queue, job)
+        if refusal is None:
             queue.add(job)
+        else:
+            # Delivered later: its walk is still asking for its other jobs.
+            self._refused.append(StageEvent.of_failed(queue, [job], refusal))
 
     def _refusal_of(self, queue: StageQueue, job: Job) -> Failure | None:
         """Return why a job cannot be queued."""
@@ -146,14 +156,15 @@ class Engine(ABC):
 
     def _queue_of(self, spec: StageSpec) -> StageQueue:
         if spec.digest not in self._queues:
-            queue = self._queues[spec.digest] = self._new_queue(spec)
+            queue = self._new_queue(spec)
+            self._queues[spec.digest] = queue
             queue.max_workers = self._executor.most_workers(spec.placement)
         return self._queues[spec.digest]
 
     def _new_queue(self, spec: StageSpec) -> StageQueue:
         return StageQueue(spec, len(self._queues), self._now)
 
-    def _handle(self, events: Iterable[Event]) -> None:
+    def _handle(self, events: Iterable[StageEvent]) -> None:
         """Keep what was made and what failed, and advance the walks."""
         failed: dict[str, FailedJobs] = defaultdict(list)
         refused = self._refused
@@ -164,12 +175,14 @@ class Engine(ABC):
                 self._hold(queue, outcome.waiting)
             else:
                 failed[queue.spec.digest] += outcome
+        # Those of a stage at once: a store writes them as one part.
         for digest, failed_jobs in failed.items():
             if failed_jobs:
                 queue = self._queues[digest]
                 self._deliver(self._keep_failures(queue, failed_jobs), queue)
 
     def _deliver(self, outcomes: Iterable[Known], queue: StageQueue) -> None:
+        """Give the walks what they wait for, and advance those that wait for no more."""
         digest = queue.spec.digest
         outlook = self._outlook
         for key, outcome in outcomes:

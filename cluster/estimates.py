@@ -2,6 +2,11 @@
 
 Measured times replace what is computed from the sizes of models, and correct it for the
 stages that were not measured yet.
+
+`Estimates.workers_for` answers what the allocator (`allocation.py`) asks: how many workers
+of each stage let the run end soonest, on so many GPUs. It tries an end of the run, counts
+from the last stage to the first how many workers each needs to be done by then, and halves
+the interval between an end that is too early and one that can be kept.
 """
 
 from __future__ import annotations
@@ -17,8 +22,9 @@ from plait.cluster.stage_queue import StageQueue
 from plait.generators.base import StageSpec
 
 _PROCESS_S = 15.0
+"""Until a process has imported its libraries,"""
 _LOADED_BYTES_PER_S = 1e9
-"""Until a process has imported its libraries, and how fast it then loads weights."""
+"""and how fast it then loads weights."""
 _FLOPS = 1.7e14
 _READ_BYTES_PER_S = 0.9e12
 """What is reached between A100 and H100, see `plait.benchmarks.runs.forecast.prior`: the
@@ -32,23 +38,26 @@ _LEAST_S = 1.0
 """To which the end of a run is computed."""
 _LEAST_FACTOR = 0.1
 _MOST_FACTOR = 10.0
+"""Between these lies what expected times are multiplied by."""
 
 
-def expected_load_s(spec: StageSpec) -> float | None:
+def estimate_load_s(spec: StageSpec) -> float | None:
     """Return seconds until a new worker is ready; None where the weights are not known."""
     if spec.work is None or not spec.work.weight_bytes:
         return None
     return _PROCESS_S + spec.work.weight_bytes / _LOADED_BYTES_PER_S
 
 
-def expected_record_s(spec: StageSpec) -> float | None:
+def estimate_record_s(spec: StageSpec) -> float | None:
     """Return seconds of one worker for a record; None where its work is not known."""
     work = spec.work
     placed = spec.placement
     if work is None or placed.remote or not placed.num_gpus:
         return None
+    # Each step of a batch reads all weights once, for all its records together.
     at_once = placed.batch_size * placed.concurrency
     read_bytes = work.weight_bytes / at_once + work.cache_bytes
+    # It takes as long as reading or computing, whichever takes longer.
     step_s = max(read_bytes / _READ_BYTES_PER_S, work.step_flops / _FLOPS)
     seconds = work.flops.mean / _FLOPS + work.steps.mean * step_s
     return seconds / min(1.0, placed.num_gpus) or None
@@ -69,7 +78,7 @@ class Estimates:
         self._workers = workers
         self._now = now
         self._load_factor = _factor(
-            (q.load_s, expected_load_s(q.spec)) for q in self._queues
+            (q.load_s, estimate_load_s(q.spec)) for q in self._queues
         )
         self._record_factors: dict[str, float] = {}
         for target, alike in _by_target(self._queues).items():
@@ -88,7 +97,7 @@ class Estimates:
     def _load_time(self, queue: StageQueue) -> float | None:
         if queue.load_s is not None:
             return queue.load_s
-        expected = expected_load_s(queue.spec)
+        expected = estimate_load_s(queue.spec)
         return None if expected is None else expected * self._load_factor
 
     def _record_time(self, queue: StageQueue) -> float | None:
@@ -97,15 +106,17 @@ class Estimates:
         expected = _record_s(queue)
         if expected is None:
             return None
-        # A first batch takes as long again as it has lasted, for all that is known.
-        busy = (r for r in self._workers(queue) if r.in_flight)
-        lasting = max(
-            (2 * (self._now - r.last_heard) / queue.limit for r in busy), default=0.0
-        )
         expected *= self._record_factors[queue.spec.target]
-        if lasting > expected:
+        # As long as a batch that is not answered yet has been under way already.
+        lasting_s = 0.0
+        for worker in self._workers(queue):
+            if worker.in_flight:
+                lasting_s = max(lasting_s, self._now - worker.last_heard)
+        # A first batch takes as long again as it has lasted, for all that is known.
+        at_least = 2 * lasting_s / queue.limit
+        if at_least > expected:
             self.overdue.add(queue)
-        return max(expected, lasting)
+        return max(expected, at_least)
 
     def work_s(self, queue: StageQueue) -> float | None:
         """Return seconds of one worker for what waits and what will come."""
@@ -128,20 +139,20 @@ class Estimates:
         turns then.
         """
         chains = _Chains(self, [q for q in self._queues if self._is_timed(q)])
-        soon = 0.0
-        late = chains.latest_end_s()
-        wanted = chains.workers_until(late, gpus)
+        too_early_s = 0.0
+        end_s = chains.latest_end_s()
+        wanted = chains.workers_until(end_s, gpus)
         if wanted is None:
             return None
-        while late - soon > max(_PRECISION * late, _LEAST_S):
-            middle = (soon + late) / 2
-            fewer = chains.workers_until(middle, gpus)
-            if fewer is None:
-                soon = middle
+        while end_s - too_early_s > max(_PRECISION * end_s, _LEAST_S):
+            middle_s = (too_early_s + end_s) / 2
+            workers = chains.workers_until(middle_s, gpus)
+            if workers is None:
+                too_early_s = middle_s
             else:
-                wanted = fewer
-                late = middle
-        self.end_s = late
+                wanted = workers
+                end_s = middle_s
+        self.end_s = end_s
         for stage in chains.stages:
             if not stage.is_due:
                 wanted[stage.queue] = min(wanted[stage.queue], stage.workers)
@@ -156,8 +167,10 @@ class Estimates:
         load_s = self.load_s[queue] or 0.0
         ready = Counter[int]()
         for worker in self._workers(queue):
-            left_s = worker.ordered + load_s - self._now
-            ready[0 if worker.state == "ready" else max(0, round(left_s))] += 1
+            left_s = 0.0
+            if worker.state != "ready":
+                left_s = max(0.0, worker.ordered + load_s - self._now)
+            ready[round(left_s)] += 1
         return ready
 
     def feeders(self, queue: StageQueue) -> Collection[str]:
@@ -208,8 +221,9 @@ class _Stage:
             return 0
         left_s = self.work_s
         workers = 0
-        groups = [*self.ready, (self.load_s, max(0, self.most - self.workers))]
-        for ready_s, number in groups:
+        # Those that are there work first, the one that is ready soonest before the others.
+        new_ones = (self.load_s, max(0, self.most - self.workers))
+        for ready_s, number in [*self.ready, new_ones]:
             each_s = self._time_until(end_s, ready_s)
             if left_s <= each_s * number:
                 return workers + math.ceil(left_s / each_s)
@@ -228,12 +242,15 @@ class _Chains:
     """Stages and what they feed."""
 
     def __init__(self, estimates: Estimates, queues: Sequence[StageQueue]) -> None:
+        """`queues` are in the order of the chains: what feeds a stage comes before it."""
         by_digest: dict[str, _Stage] = {}
         for queue in queues:
             stage = _stage_of(estimates, queue)
-            fed_by = (by_digest.get(digest) for digest in estimates.feeders(queue))
-            stage.feeders = [f for f in fed_by if f is not None]
-            if not (queue.pending or queue.out) and stage.feeders:
+            for digest in estimates.feeders(queue):
+                if digest in by_digest:
+                    stage.feeders.append(by_digest[digest])
+            has_work = queue.pending or queue.out
+            if stage.feeders and not has_work:
                 stage.starts_s = min(f.first_answer_s for f in stage.feeders)
             by_digest[queue.spec.digest] = stage
         self.stages = list(by_digest.values())
@@ -244,9 +261,9 @@ class _Chains:
 
     def workers_until(self, end_s: float, gpus: float) -> dict[StageQueue, int] | None:
         """Return the least workers with which all stages end by then, on so many GPUs."""
-        ends = {s.queue: end_s for s in self.stages}
+        ends = {stage.queue: end_s for stage in self.stages}
         wanted: dict[StageQueue, int] = {}
-        for stage in reversed(self.stages):
+        for stage in reversed(self.stages):  # what is fed sets the end of what feeds it
             end = ends[stage.queue]
             workers = stage.workers_until(end)
             if workers is None:
@@ -265,22 +282,29 @@ def _stage_of(estimates: Estimates, queue: StageQueue) -> _Stage:
     record_s = estimates.record_s[queue] or 0.0
     load_s = estimates.load_s[queue] or 0.0
     waiting_s = estimates.work_s(queue) or 0.0
-    at_once = queue.limit * queue.spec.placement.concurrency
-    by_work = waiting_s / load_s if load_s > 0 else math.inf
-    by_jobs = (queue.pending + (queue.expected or 0.0)) / at_once
-    limits = [
-        queue.asked_workers,
-        queue.max_workers,
-        max(1, math.ceil(min(by_work, by_jobs))),
-    ]
+    # What is in flight is half done, on average.
+    in_flight_s = record_s * queue.out * queue.limit / 2
     return _Stage(
         queue=queue,
-        work_s=waiting_s + record_s * queue.out * queue.limit / 2,
+        work_s=waiting_s + in_flight_s,
         load_s=load_s,
         batch_s=record_s * queue.limit,
         ready=sorted(estimates.count_ready(queue).items()),
-        most=min(limit for limit in limits if limit is not None),
+        most=_most_workers(queue, waiting_s, load_s),
     )
+
+
+def _most_workers(queue: StageQueue, work_s: float, load_s: float) -> int:
+    """Return how many workers are of use: each has as much to do as it takes to load."""
+    by_work = work_s / load_s if load_s > 0 else math.inf
+    at_once = queue.limit * queue.spec.placement.concurrency
+    by_jobs = (queue.pending + (queue.expected or 0.0)) / at_once
+    most = max(1, math.ceil(min(by_work, by_jobs)))
+    if queue.asked_workers is not None:
+        most = min(most, queue.asked_workers)
+    if queue.max_workers is not None:
+        most = min(most, queue.max_workers)
+    return most
 
 
 def _lead_s(feeder: _Stage, fed: _Stage, workers: int) -> float:
@@ -289,10 +313,10 @@ def _lead_s(feeder: _Stage, fed: _Stage, workers: int) -> float:
     Cheap stages work ahead of dear ones, so that these never wait for jobs.
     """
     own = feeder.work_s * feeder.gpus
-    others = fed.work_s * fed.gpus
-    if own >= others:
+    of_fed = fed.work_s * fed.gpus
+    if own >= of_fed:
         return 0.0
-    return _LEAD * (1 - own / others) * fed.work_s / max(1, workers)
+    return _LEAD * (1 - own / of_fed) * fed.work_s / max(1, workers)
 
 
 def _by_target(queues: Iterable[StageQueue]) -> dict[str, list[StageQueue]]:
@@ -304,12 +328,19 @@ def _by_target(queues: Iterable[StageQueue]) -> dict[str, list[StageQueue]]:
 
 
 def _record_s(queue: StageQueue) -> float | None:
-    seconds = expected_record_s(queue.spec)
+    """Return `estimate_record_s` for one job of a queue."""
+    seconds = estimate_record_s(queue.spec)
     return None if seconds is None else seconds * queue.stands_for
 
 
 def _factor(pairs: Iterable[tuple[float | None, float | None]]) -> float:
     """Return by what expected times are to be multiplied: as those that were measured."""
-    logs = [math.log(real / expected) for real, expected in pairs if real and expected]
-    factor = math.exp(math.fsum(logs) / len(logs)) if logs else 1.0
+    logs: list[float] = []
+    for measured, expected in pairs:
+        if measured and expected:
+            logs.append(math.log(measured / expected))
+    if not logs:
+        return 1.0
+    # The geometric mean: twice as long and half as long even each other out.
+    factor = math.exp(math.fsum(logs) / len(logs))
     return min(max(factor, _LEAST_FACTOR), _MOST_FACTOR)

@@ -12,7 +12,6 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
-from itertools import chain
 from typing import Literal, cast
 
 from plait.cluster.parts import parts_in, stage_folders
@@ -35,7 +34,10 @@ class PartLedger:
     """
 
     def __init__(self, root: AnyPath, shard_folder: AnyPath | None = None) -> None:
-        """What is there is noted; a driver of the whole run takes over all notes."""
+        """What is there is noted; a driver of the whole run takes over all notes.
+
+        With a `shard_folder`, the notes are those of a shard's driver, and lie there.
+        """
         self.root = root
         self._file = AppendedFile((shard_folder or root) / LEDGER)
         self._lines: list[str] = []
@@ -53,7 +55,8 @@ class PartLedger:
             self.add(there)
 
     def _begin_anew(self) -> None:
-        lines = (f"+ {name}\n" for name in sorted(self._names))
+        """Write all notes into one file, and remove those of shards."""
+        lines = [f"+ {name}\n" for name in sorted(self._names)]
         with contextlib.suppress(OSError, WriteError):
             for path in matching(self.root, f"{FOLDER}/*/{LEDGER}"):
                 path.unlink(missing_ok=True)
@@ -61,18 +64,22 @@ class PartLedger:
 
     def add(self, parts: Iterable[str]) -> None:
         """Note parts that were committed, by their paths or names."""
-        new = {*map(_name_of, parts)} - self._names - self._removed
-        self._names |= new
-        self._lines += (f"+ {name}\n" for name in new)
+        for part in parts:
+            name = _name_of(part)
+            if name not in self._names and name not in self._removed:
+                self._names.add(name)
+                self._lines.append(f"+ {name}\n")
         if time.monotonic() - self._written_s > _WRITTEN_EVERY_S:
             self._write()
 
     def remove(self, parts: Iterable[str]) -> None:
         """Note parts that are about to be taken away."""
-        former = {*map(_name_of, parts)} & self._names
-        self._names -= former
-        self._removed |= former
-        self._lines += (f"- {name}\n" for name in former)
+        for part in parts:
+            name = _name_of(part)
+            if name in self._names:
+                self._names.remove(name)
+                self._removed.add(name)
+                self._lines.append(f"- {name}\n")
         self.save()
 
     def remove_stage(self, folder: str) -> None:
@@ -112,15 +119,22 @@ def expected_parts(root: AnyPath) -> set[str]:
 
 def _last_signs(text: str) -> dict[str, _Sign]:
     """What was noted last of each part; a line that was not written whole is none."""
-    lines = filter(None, map(_LINE.fullmatch, text.splitlines()))
-    return {line[2]: cast(_Sign, line[1]) for line in lines}
+    signs: dict[str, _Sign] = {}
+    for line in text.splitlines():
+        note = _LINE.fullmatch(line)
+        if note is not None:
+            signs[note[2]] = cast(_Sign, note[1])
+    return signs
 
 
 def missing_parts(root: AnyPath) -> list[str]:
     """Return the names of parts that were noted and are gone; a run may be under way."""
     gone = _not_accounted_for(root, expected_parts(root) - _names_there(root))
-    # Those that a run has joined with others were noted before they were taken away.
-    return sorted(expected_parts(root).intersection(gone)) if gone else []
+    if not gone:
+        return []
+    # The notes are read once more: what a run has joined with others meanwhile was noted
+    # before it was taken away.
+    return sorted(expected_parts(root).intersection(gone))
 
 
 def notices_of_missing(root: AnyPath, names: Collection[str], what: str) -> Iterator[str]:
@@ -129,28 +143,37 @@ def notices_of_missing(root: AnyPath, names: Collection[str], what: str) -> Iter
     for name in names:
         by_stage[name.partition("/")[0]].append(name)
     for gone in by_stage.values():
-        others = f"{len(gone) - 1:,} more of its folder"
-        more = f" and {others} are" if gone[1:] else " is"
-        yield (
-            f"part {root / 'stages' / gone[0]}{more} gone, and plait has not removed "
-            f"{'them' if gone[1:] else 'it'}. {what}"
-        )
+        first = root / "stages" / gone[0]
+        others = len(gone) - 1
+        if others:
+            are_gone = f"and {others:,} more of its folder are gone"
+            removed = "plait has not removed them"
+        else:
+            are_gone = "is gone"
+            removed = "plait has not removed it"
+        yield f"part {first} {are_gone}, and {removed}. {what}"
 
 
 def _names_there(root: AnyPath) -> set[str]:
-    parts = chain.from_iterable(map(parts_in, stage_folders(root)))
-    return {_name_of(str(part)) for part in parts}
+    """Names of the parts that are in a listing."""
+    names: set[str] = set()
+    for folder in stage_folders(root):
+        for part in parts_in(folder):
+            names.add(_name_of(str(part)))
+    return names
 
 
 def _not_accounted_for(root: AnyPath, absent: Collection[str]) -> list[str]:
     """Those of the parts that were not in a listing that are not set aside either."""
-    paths = {name: root / "stages" / name for name in absent}
-    return sorted(
-        name
-        for name, path in paths.items()
-        if not (path.exists() or path.with_suffix(".unreadable").exists())
-    )
+    names: list[str] = []
+    for name in sorted(absent):
+        path = root / "stages" / name
+        # A part may have come since the listing.
+        if not (path.exists() or path.with_suffix(".unreadable").exists()):
+            names.append(name)
+    return names
 
 
 def _name_of(part: str) -> str:
+    """`FOLDER/PART`, of a path or of a name."""
     return "/".join(part.rsplit("/", 2)[-2:])

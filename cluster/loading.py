@@ -1,4 +1,8 @@
-"""Loads a stage from its spec, and says what an exception of a stage means."""
+"""Loads a stage from its spec, and says what an exception of a stage means.
+
+For workers (`worker.py`), and for whoever computes with a stage in this process
+(`local.py`), which starts the stage's server here, too.
+"""
 
 from __future__ import annotations
 
@@ -75,18 +79,21 @@ def _server_url(command: ServerCommand) -> str:
 def stop_servers() -> None:
     """End the servers that stages of this process have started."""
     while _servers:
-        _servers.popitem()[1].stop()
+        _, server = _servers.popitem()
+        server.stop()
 
 
 def stage_fault(error: Exception) -> StageFault:
     """Return what follows from an exception of a stage; free memory where that ran out."""
     text = str(error)
-    names = {c.__name__ for c in type(error).__mro__}
+    # By name: nothing of torch is imported for it.
+    names = [cls.__name__ for cls in type(error).__mro__]
     if "OutOfMemoryError" in names or "out of memory" in text.lower():
         # The frames of the error still hold the batch's tensors.
         traceback.clear_frames(error.__traceback__)
         gc.collect()
-        if (torch := sys.modules.get("torch")) is not None and torch.cuda.is_available():
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_available():
             torch.cuda.empty_cache()
         return "out of memory"
     return "broken" if "CUDA error" in text else "raised"
@@ -108,7 +115,10 @@ def error_text(error: BaseException) -> str:
     """
     if isinstance(error, ServerError):
         return without_keys(str(error))
-    frames = traceback.extract_tb(error.__traceback__)[::-1]
-    frame = next((f for f in frames if is_own_file(f.filename)), next(iter(frames), None))
-    where = "" if frame is None else f" ({file_shown(frame.filename)}:{frame.lineno})"
+    where = ""
+    innermost_first = traceback.extract_tb(error.__traceback__)[::-1]
+    if innermost_first:
+        own = [frame for frame in innermost_first if is_own_file(frame.filename)]
+        frame = own[0] if own else innermost_first[0]
+        where = f" ({file_shown(frame.filename)}:{frame.lineno})"
     return without_keys(f"{type(error).__name__}: {error}{where}")

@@ -97,6 +97,7 @@ class LocalEngine(Engine):
         self._numbers = map("{:012}".format, count())
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._bell: Future[None] = Future()
+        """Ends the waiting of a turn: something has come into the inbox."""
         self._refusal: Failure | None = None
         """What becomes of walks, once no more are taken."""
 
@@ -120,13 +121,14 @@ class LocalEngine(Engine):
         number = f"{HIGHEST_PRIORITY - priority:04} {next(self._numbers)}"
         places = count()
 
-        def own(jobs: list[Job]) -> list[Job]:
-            return [
-                _OwnJob(job.spec, job.input, job.label, number, place=next(places))
-                for job in jobs
-            ]
+        def as_own(jobs: list[Job]) -> list[Job]:
+            own: list[Job] = []
+            for job in jobs:
+                place = next(places)
+                own.append(_OwnJob(job.spec, job.input, job.label, number, place=place))
+            return own
 
-        live = LiveWalk(through(walk, own), number=number, ended=ended)
+        live = LiveWalk(through(walk, as_own), number=number, ended=ended)
         if self._refusal is not None:
             self._end_walk(live, self._refusal)
         else:
@@ -160,10 +162,14 @@ class LocalEngine(Engine):
         """Take what has come in, and wait until something happens."""
         self._bell = Future()
         while not self._inbox.empty():
-            self._inbox.get()()
-        rests = (queue.rest_s for queue in self._queues.values())
-        rest = min((s for s in rests if s), default=1.0)
-        self._turn(0.0 if self._is_over() else rest, self._bell)
+            action = self._inbox.get()
+            action()
+        # Until the first batch that is not full has waited long enough for others.
+        rest_s = 1.0
+        resting = [queue.rest_s for queue in self._queues.values()]
+        if any(resting):
+            rest_s = min(filter(None, resting))
+        self._turn(0.0 if self._is_over() else rest_s, self._bell)
         if self.broken is not None and self._refusal is None:
             self._refuse(Failure(self.broken, Fault.ERROR))
 
@@ -178,7 +184,7 @@ class LocalEngine(Engine):
             return  # it has ended by itself, and no job of it waits
         for queue in self._queues.values():
             queue.drain(lambda job: job.group == live.number)
-        for job in live.pending.jobs if live.pending else ():
+        for job in live.pending.jobs:
             self._waiting.pop(job.key, None)
 
     def _refuse(self, failure: Failure) -> None:
@@ -187,23 +193,27 @@ class LocalEngine(Engine):
         drained: list[Job] = []
         for queue in self._queues.values():
             drained += queue.drain()
-        waiting = self._walks if self.broken else {job.group for job in drained}
-        for live in [self._walks[number] for number in waiting]:
+        numbers = self._walks if self.broken else {job.group for job in drained}
+        for live in [self._walks[number] for number in numbers]:
             self._end_walk(live, failure)
 
     # ---------------------------------------------------------------- as an engine
 
     def _dispatch(self) -> None:
-        here = []
+        # Of stages that do not ask a server.
+        computed_here: list[StageQueue] = []
         for queue in self._queues.values():
             if not queue.spec.placement.asks:
-                here.append(queue)
+                computed_here.append(queue)
             elif queue.pending:
                 for replica in self._pool.of(queue):
                     self._pool.dispatch_to(replica)
-        waiting = [queue for queue in here if queue.pending]
-        if waiting and not any(queue.out for queue in here):
-            for replica in self._pool.of(min(waiting, key=lambda q: q.oldest)):
+        if any(queue.out for queue in computed_here):
+            return  # one batch at a time
+        waiting = [queue for queue in computed_here if queue.pending]
+        if waiting:
+            next_in_line = min(waiting, key=lambda queue: queue.oldest)
+            for replica in self._pool.of(next_in_line):
                 self._pool.dispatch_to(replica, most=1)
 
     def _advance(self, walker: Walker[Any]) -> None:

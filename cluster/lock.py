@@ -26,9 +26,12 @@ from plait.generators.errors import PlaitError
 from plait.generators.files import write_error
 
 _WHOLE = "run.lock"
+"""Of a driver that has all of the run; shards have `shard-K-of-N.lock`."""
 _SETTLING_S = 0.3
 _BEAT_S = 5.0
+"""How often a holder gives a sign of life."""
 _STALE_S = 60.0
+"""After how long without one it counts as dead, wherever it runs."""
 _PATIENCE_S = 3.0
 """How long a shard waits for a driver of the whole run, which may just be giving way."""
 _SLACK_S = 1.0
@@ -150,17 +153,25 @@ class RunLock:
                 time.sleep(_SETTLING_S)
 
     def _rivals(self) -> list[AnyPath]:
-        rivals = []
+        """Return the locks of drivers that this one excludes, whether or not they live."""
+        rivals: list[AnyPath] = []
         for path in locks_in(self.path.parent):
             if path == self.path:
                 continue
-            with contextlib.suppress(FileNotFoundError):
-                holder = {} if self.shard is None else _holder(path)
-                if not (self._divides_as(holder) and holder.get("run") == self._run):
+            with contextlib.suppress(FileNotFoundError):  # given back meanwhile
+                if not self._works_beside(path):
                     rivals.append(path)
         return rivals
 
+    def _works_beside(self, path: AnyPath) -> bool:
+        """Whether the holder of a lock has another shard of the same run."""
+        if self.shard is None:
+            return False
+        holder = _holder(path)
+        return self._divides_as(holder) and holder.get("run") == self._run
+
     def _divides_as(self, holder: Mapping[str, Any]) -> bool:
+        """Whether a holder has one of as many shards."""
         other = Shard.of(holder.get("shard"))
         return bool(other and self.shard and other.count == self.shard.count)
 
@@ -198,6 +209,7 @@ class RunLock:
             return True
 
     def _beat(self) -> None:
+        """Give signs of life until the lock is given back, or another has taken it over."""
         while not self._stop.wait(_BEAT_S):
             if not self._is_mine():
                 self.lost = True

@@ -1,4 +1,7 @@
-"""The manifest's entries: versions, commit and hardware; counts and usage of the run."""
+"""The manifest's entries: versions, commit and hardware; counts and usage of the run.
+
+`run.py` puts the manifest together and writes it; here is what its entries are made of.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +41,7 @@ _PACKAGES = [
     "xformers",
 ]
 _OF_A_SHARD = ("started", "finished", "status", "hardware", "counts", "worker_failures")
+"""Entries of a shard's own that the manifest of the run repeats."""
 PACKAGE = Path(os.path.abspath(__file__)).parents[1]
 """The folder `plait`, which other nodes are sent; links in it are a checkout's."""
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -50,7 +54,7 @@ def environment() -> dict[str, Any]:
         "argv": [without_known_keys(word) for word in sys.argv],
         "python": platform.python_version(),
         "platform": platform.platform(),
-        **deepcopy(_code()),
+        **deepcopy(_code()),  # of which one copy is kept
         "hardware": hardware(),
     }
 
@@ -71,13 +75,15 @@ def other_work(seconds: float = 0.2) -> dict[str, float]:
     time.sleep(seconds)
     after = _cpu_ticks()
     shares = dict[str, float]()
-    if before and after and (total := sum(after) - sum(before)) > 0:
+    total = sum(after) - sum(before) if before and after else 0
+    if total > 0:
         idle = sum(after[_IDLE]) - sum(before[_IDLE])
         shares["cpus"] = round(1 - idle / total, 3)
     query = ("--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
     told = (_output("nvidia-smi", *query) or "").split()
-    if used := [int(percent) for percent in told if percent.isdecimal()]:
-        shares["gpus"] = max(used) / 100
+    percents = [int(word) for word in told if word.isdecimal()]
+    if percents:
+        shares["gpus"] = max(percents) / 100
     return shares
 
 
@@ -110,7 +116,7 @@ def _code() -> dict[str, Any]:
     here = ("git", "-C", str(CHECKOUT))
     commit = _output(*here, "rev-parse", "HEAD")
     status = _output(*here, "status", "--porcelain")
-    dirty = None if status is None else bool(status)
+    dirty = None if status is None else bool(status)  # None where there is no git
     return {"packages": versions, "git": {"commit": commit or "", "dirty": dirty}}
 
 
@@ -149,15 +155,20 @@ def of_shards(root: AnyPath) -> dict[str, Any]:
     A run that was made by shards alone has the timing of one of them, with the loads of
     all.
     """
-    about = dict[str, Any]()
-    entry = dict[str, Any]()
+    shards = dict[str, Any]()
+    timed = dict[str, Any]()
     for path in matching(root, f"{FOLDER}/*/{SHARD_FILE}"):
         noted = read_entries(path)
-        about[path.parent.name] = {k: v for k, v in noted.items() if k in _OF_A_SHARD}
-        if timed := noted.get(TIMING):
-            joint = {name: _joint(entry, timed, name) for name in (LOADS, TAKEOVERS)}
-            entry = timed | joint
-    return ({"shards": about} if about else {}) | ({TIMING: entry} if entry else {})
+        about = {name: noted[name] for name in noted if name in _OF_A_SHARD}
+        shards[path.parent.name] = about
+        if noted.get(TIMING):
+            timed = noted[TIMING] | _join_loads(timed, noted[TIMING])
+    entries = dict[str, Any]()
+    if shards:
+        entries["shards"] = shards
+    if timed:
+        entries[TIMING] = timed
+    return entries
 
 
 TIMING = "timing"
@@ -189,18 +200,22 @@ def timing(
         "seconds": round(seconds, 3),
         "scheduling_seconds": round(scheduling_s, 3),
     }
-    return entry | {name: _joint(former, ready, name) for name in (LOADS, TAKEOVERS)}
+    return entry | _join_loads(former, ready)
 
 
-def _joint(
-    former: Mapping[str, Any], latter: Mapping[str, Any], name: str
-) -> dict[str, list[float]]:
-    known = former.get(name, {})
-    new = latter.get(name, {})
-    return {
-        folder: [*known.get(folder, ()), *new.get(folder, ())][-_MOST_LOADS:]
-        for folder in sorted({*known, *new})
-    }
+def _join_loads(
+    former: Mapping[str, Any], latter: Mapping[str, Any]
+) -> dict[str, dict[str, list[float]]]:
+    """LOADS and TAKEOVERS of two entries, by the stage's folder: the latest ones."""
+    joined: dict[str, dict[str, list[float]]] = {}
+    for name in (LOADS, TAKEOVERS):
+        before = former.get(name, {})
+        after = latter.get(name, {})
+        joined[name] = {}
+        for folder in sorted({*before, *after}):
+            loads = [*before.get(folder, ()), *after.get(folder, ())]
+            joined[name][folder] = loads[-_MOST_LOADS:]
+    return joined
 
 
 def write_json(path: AnyPath, content: Any) -> None:

@@ -3,6 +3,9 @@
 Walks are alike. What followed from the answers that have come is expected of those that
 are awaited, and of the walks that are not open yet. Before a stage has answered, every
 stage that it feeds is expected to be asked once for each of its records.
+
+The engine (`engine.py`) tells an `Outlook` what walks ask and what they are answered; the
+allocator (`allocation.py`) gets what follows, as an `Ahead`.
 """
 
 from __future__ import annotations
@@ -10,7 +13,6 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from itertools import count
 from typing import NamedTuple
 
 
@@ -36,6 +38,8 @@ class _Follow:
 
 @dataclass(slots=True)
 class _Amount:
+    """Walks that wait or will at one place, and the jobs they wait for."""
+
     walks: float = 0.0
     jobs: float = 0.0
 
@@ -64,12 +68,16 @@ class Outlook:
                 if ranks.get(feeder, 0) < ranks[digest]:
                     self._fed[feeder].append(digest)
         self._awaited: dict[Place, _Amount] = defaultdict(_Amount)
+        """What waits now, by place."""
         self._awaited[_START].walks = walks
         self._answered = Counter[Place]()
+        """How many walks have had their answer, by place."""
         self._known: set[str] = set()
         """Digests of stages that have answered."""
         self._follows: dict[Place, dict[Place, _Follow]] = defaultdict(dict)
+        """By place, what was asked for next, and where."""
         self._source = _START
+        """Where the walk got its answer that asks now."""
 
     def open_walk(self) -> None:
         """A walk is opened: what it asks for at once is asked at the start."""
@@ -79,6 +87,7 @@ class Outlook:
     def ask(self, digest: str, step: int, *, is_new: bool) -> None:
         """A walk asks for a job, which `is_new` where no other walk waits for it."""
         place = Place(digest, step)
+        # A walk asks right after it was opened, or was answered.
         source = _START if step == 1 else self._source
         awaited = self._awaited[place]
         awaited.walks += 1
@@ -102,13 +111,16 @@ class Outlook:
         ahead = Ahead()
         coming = dict[Place, _Amount]()
         last = max(place.step for place in self._awaited)
-        for step in count():
-            here = {p for p in (*self._awaited, *coming) if p.step == step}
+        step = 0
+        # Step by step, since what follows from one step is awaited at a later one.
+        while True:
+            places = [*self._awaited, *coming]
+            here = {place for place in places if place.step == step}
             if not here and step > last:
                 return ahead
             for place in sorted(here):
                 self._follow(place, coming, ahead)
-        raise AssertionError
+            step += 1
 
     def _follow(self, place: Place, coming: dict[Place, _Amount], ahead: Ahead) -> None:
         """Add what follows from the walks that wait at a place or will."""
@@ -128,9 +140,11 @@ class Outlook:
                 sources = ahead.sources[target.digest]
                 sources[place.digest] = max(jobs, sources.get(place.digest, 0.0))
 
-        if answered := self._answered[place]:
+        answered = self._answered[place]
+        if answered:
             for target, follow in self._follows[place].items():
                 add(target, walks * follow.walks / answered, walks * follow.jobs / answered)
         elif place.digest not in self._known:
+            # It has never answered: what it feeds is taken to be asked once for each.
             for digest in self._fed[place.digest]:
                 add(Place(digest, place.step + 1), jobs, jobs)

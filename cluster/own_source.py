@@ -1,6 +1,6 @@
 """Digests of the source of a user's own class, which tell that it has been edited.
 
-Nothing here enters a key.
+Nothing here enters a key. `sources.py` keeps the digests beside the records.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def own_source(target: str) -> Mapping[str, str]:
     if module == "__main__":
         return _of_class(target, cls)
     digests: dict[str, str] = {}
-    left = [module, getattr(cls, "__module__", module)]
+    left = [module, getattr(cls, "__module__", module)]  # where it is named, and defined
     seen: set[str] = set()
     while left:
         name = left.pop()
@@ -68,14 +68,16 @@ def _of_class(target: str, cls: Any) -> dict[str, str]:
 
 def _locate(name: str) -> ModuleSpec | None:
     """Return where a module is, without running it or a package that it is in."""
-    first, *others = name.split(".")
+    # `importlib.util.find_spec` imports the packages that a module is in: only the
+    # outermost is looked for by it, and each of the others in the one before it.
+    first, *inner = _outer_names(name)
     try:
         spec = importlib.util.find_spec(first)
-        for i in range(len(others)):
+        for inner_name in inner:
             if spec is None:
                 return None
-            inner = ".".join((first, *others[: i + 1]))
-            spec = PathFinder.find_spec(inner, spec.submodule_search_locations or [])
+            folders = spec.submodule_search_locations or []
+            spec = PathFinder.find_spec(inner_name, folders)
     except (ImportError, ValueError):
         return None
     return spec
@@ -108,14 +110,22 @@ def is_own_file(file: str | Path) -> bool:
 def _imports(tree: ast.Module, spec: ModuleSpec) -> Iterator[str]:
     """Yield the names of modules that may be imported, and of packages they are in."""
     for name in _iter_imports(tree, spec):
-        words = name.split(".")
-        yield from (".".join(words[: i + 1]) for i in range(len(words)))
+        yield from _outer_names(name)
+
+
+def _outer_names(name: str) -> Iterator[str]:
+    """Yield the names of the packages that a module is in, the outermost first, and its."""
+    words = name.split(".")
+    for count in range(1, len(words) + 1):
+        yield ".".join(words[:count])
 
 
 def _iter_imports(tree: ast.Module, spec: ModuleSpec) -> Iterator[str]:
+    """Yield what import statements name; of `from a import b`, both `a` and `a.b`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            for alias in node.names:
+                yield alias.name
         elif isinstance(node, ast.ImportFrom):
             try:
                 relative = "." * node.level + (node.module or "")
@@ -123,4 +133,5 @@ def _iter_imports(tree: ast.Module, spec: ModuleSpec) -> Iterator[str]:
             except ImportError:  # beyond the outermost package
                 continue
             yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names)
+            for alias in node.names:
+                yield f"{base}.{alias.name}"  # a module, where it is no name in one

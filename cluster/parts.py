@@ -5,6 +5,10 @@ is compared whenever the page is read. Parts of earlier versions have neither an
 read as they are. Errors are kept apart: `DamagedPart` is proof that the bytes are not
 those that were written; any other problem (no permission, a file server that fails)
 is a `StoreError` and says nothing about the bytes.
+
+A part is read in four ways: whole (`read_part`), piece by piece (`read_blocks`, and
+`read_parts` for many), some rows of it (`read_rows`), or single values (`read_cell` for
+large ones, a `ValueCache` for small ones that are asked for one after the other).
 """
 
 from __future__ import annotations
@@ -36,8 +40,10 @@ from plait.generators.errors import PlaitError
 from plait.generators.files import move_whole, write_whole
 
 _GROUP_BYTES = 1 << 20
+"""Of a row group: reading one image reads its whole group."""
 _MOST_ROWS_PER_GROUP = 1024
 _DIGEST_LENGTH = 64
+"""Of a SHA-256 in hexadecimal digits."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _BLOCK_BYTES = 4 << 20
 """Of the pieces in which a part is read from its beginning to its end,"""
@@ -87,14 +93,12 @@ class MissingPart(DamagedPart):
 
 def write_part(folder: AnyPath, table: pa.Table) -> AnyPath:
     """Commit `table` as one new part of `folder`; StoreError when the disk refuses."""
-    # About 1 MiB each: reading one image reads its whole group.
-    row_bytes = max(1, table.nbytes // max(1, table.num_rows))
     buffer = pa.BufferOutputStream()
     pq.write_table(
         table,
         buffer,
         compression="zstd",
-        row_group_size=max(1, min(_MOST_ROWS_PER_GROUP, _GROUP_BYTES // row_bytes)),
+        row_group_size=min(_MOST_ROWS_PER_GROUP, _rows_per_group(table)),
         # Half the work for a small batch: zstd finds what recurs, and nobody filters.
         use_dictionary=False,
         write_statistics=False,
@@ -139,18 +143,27 @@ def _in_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     waiting = list[pa.Table]()
     size = 0
     for table in tables:
-        row_bytes = max(1, table.nbytes // max(1, table.num_rows))
-        step = max(1, _GROUP_BYTES // row_bytes)
+        step = _rows_per_group(table)
         for first in range(0, table.num_rows, step):
             piece = table.slice(first, step)
             waiting.append(piece)
-            size += row_bytes * piece.num_rows
+            size += _row_bytes(table) * piece.num_rows
             if size >= _GROUP_BYTES:
                 yield pa.concat_tables(waiting)
                 waiting = []
                 size = 0
     if waiting:
         yield pa.concat_tables(waiting)
+
+
+def _rows_per_group(table: pa.Table) -> int:
+    """Return how many rows of a table make a row group of about `_GROUP_BYTES`."""
+    return max(1, _GROUP_BYTES // _row_bytes(table))
+
+
+def _row_bytes(table: pa.Table) -> int:
+    """Return what a row takes in memory on average."""
+    return max(1, int(table.nbytes) // max(1, int(table.num_rows)))
 
 
 def _name(digest: str) -> str:
@@ -233,10 +246,7 @@ def read_part(part: AnyPath, columns: Sequence[str] | None = None) -> pa.Table:
     with reading(str(part)):
         with open_part(part) as file:
             table = file.read(columns=None if columns is None else list(columns))
-        table.validate(full=True)
-        if columns is not None and len(table.column_names) < len(columns):
-            raise KeyError(f"it lacks columns of {', '.join(columns)}")
-        return table
+        return _check_table(table, columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,17 +274,17 @@ class OpenPart:
     ) -> list[range]:
         """Row groups that are read together: those of a small part, else so many bytes."""
         metadata = self.file.metadata
+        if metadata.num_row_groups <= 1:
+            return [range(metadata.num_row_groups)]
+        # Numbers of the columns that are read; Parquet has several for a struct.
+        read: list[int] = []
+        for i in range(metadata.num_columns):
+            path = metadata.schema.column(i).path
+            if columns is None or path.partition(".")[0] in columns:
+                read.append(i)
         blocks = list[range]()
         first = 0
         size = 0
-        if metadata.num_row_groups <= 1:
-            return [range(metadata.num_row_groups)]
-        names = (metadata.schema.column(i).path for i in range(metadata.num_columns))
-        read = [
-            i
-            for i, name in enumerate(names)
-            if columns is None or name.partition(".")[0] in columns
-        ]
         for group in range(metadata.num_row_groups):
             chunks = metadata.row_group(group)
             size += sum(chunks.column(i).total_uncompressed_size for i in read)
@@ -290,10 +300,19 @@ class OpenPart:
         """Columns of some row groups; KeyError where a column is missing."""
         names = None if columns is None else list(columns)
         table = self.file.read_row_groups(groups, columns=names)
-        table.validate(full=True)
-        if columns is not None and len(table.column_names) < len(columns):
-            raise KeyError(f"it lacks columns of {', '.join(columns)}")
-        return table
+        return _check_table(table, columns)
+
+
+def _check_table(table: pa.Table, columns: Sequence[str] | None) -> pa.Table:
+    """Return a table that was read, if it is valid and has the columns, or any for None.
+
+    Raises what `reading` takes for damage: KeyError where a column is missing, which
+    Parquet leaves out in silence, and ArrowInvalid.
+    """
+    table.validate(full=True)
+    if columns is not None and len(table.column_names) < len(columns):
+        raise KeyError(f"it lacks columns of {', '.join(columns)}")
+    return table
 
 
 def read_blocks(
@@ -322,28 +341,40 @@ def read_parts(
     in_bucket = any(isinstance(part, BucketPath) for part in parts)
     threads = _READ_AT_ONCE if in_bucket else min(_MOST_THREADS, os.cpu_count() or 1)
     if len(parts) < threads or threads < 2:
-        yield from ((part, partial(read_blocks, part, columns)) for part in parts)
+        for part in parts:
+            yield part, partial(read_blocks, part, columns)
         return
-    read = partial(_read_ahead, columns=columns, large=in_bucket)
+    left = iter(parts)
+    # Parts that are being read or were, in order: as many as there are threads.
+    ahead: deque[tuple[AnyPath, Future[Blocks]]] = deque()
     pool = ThreadPoolExecutor(threads)
-    begun = ((part, pool.submit(read, part)) for part in parts)
+
+    def begin_next() -> None:
+        part = next(left, None)
+        if part is not None:
+            future = pool.submit(_read_ahead, part, columns, large=in_bucket)
+            ahead.append((part, future))
+
     try:
-        ahead = deque(islice(begun, threads))
+        for _ in range(threads):
+            begin_next()
         while ahead:
             part, blocks = ahead.popleft()
             yield part, blocks.result
-            ahead.extend(islice(begun, 1))
+            begin_next()
     finally:
+        # Whoever reads may stop early, on an error for one.
         pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _read_ahead(part: AnyPath, columns: Sequence[str] | None, *, large: bool) -> Blocks:
     """The blocks of a part; unless `large` ones are read too, of these they come later."""
     blocks = read_blocks(part, columns)
-    first = [*islice(blocks, 2)]
-    if large or len(first) < 2:
-        return [*first, *blocks]
-    return chain(first, blocks)
+    first_two = list(islice(blocks, 2))
+    is_small = len(first_two) < 2
+    if is_small or large:
+        return [*first_two, *blocks]
+    return chain(first_two, blocks)
 
 
 def read_rows(part: str, rows: Sequence[int], columns: Sequence[str]) -> pa.Table:
@@ -351,18 +382,19 @@ def read_rows(part: str, rows: Sequence[int], columns: Sequence[str]) -> pa.Tabl
     with reading(part):
         opened = OpenPart.of(part)
         with opened.file:
-            tables = []
-            left = np.asarray(rows)
+            tables: list[pa.Table] = []
+            wanted = np.asarray(rows)
             for groups in opened.blocks(columns):
                 first = opened.starts[groups.start]
                 end = opened.starts[groups.stop]
-                here = left[(left >= first) & (left < end)] - first
+                here = wanted[(wanted >= first) & (wanted < end)] - first
                 if len(here):
                     tables.append(opened.read(groups, columns).take(pa.array(here)))
             return pa.concat_tables(tables)
 
 
 _one_reader = threading.Lock()
+"""Of single cells: the threads of a process share the parts that are held open."""
 _opened = lru_cache(maxsize=64)(OpenPart.of)
 
 
@@ -384,7 +416,8 @@ def read_cell(part: str, row: int, column: str) -> Any:
             raise StoreError(f"part {part} has no row {row}")
         values = _column_of_group(part, group, column)
         value = values[row - int(opened.starts[group])].as_py()
-        return value[column.partition(".")[2]] if "." in column else value
+        _, is_inside, field = column.partition(".")  # such as image.bytes
+        return value[field] if is_inside else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,7 +434,11 @@ class _Block:
 
 
 class ValueCache:
-    """Columns of parts, those read last, up to a number of bytes."""
+    """Columns of parts, those read last, up to a number of bytes.
+
+    A run is read record after record, in about the order in which they were written: so
+    whole blocks of a part are held, not single values.
+    """
 
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes = most_bytes
@@ -442,16 +479,22 @@ class ValueCache:
         arrays = tuple(table.column(name).chunk(0) for name in columns)
         end = starts[number] + table.num_rows
         block = _Block(starts[number], end, arrays, table.nbytes + _BLOCK_OVERHEAD)
-        former = self._blocks.pop((part, columns, number), None)
-        self._blocks[part, columns, number] = block
         self._starts[part, columns] = starts
-        self.held_bytes += block.size - (0 if former is None else former.size)
+        self._hold((part, columns, number), block)
+        return block
+
+    def _hold(self, name: tuple[str, tuple[str, ...], int], block: _Block) -> None:
+        """Hold a block, and let go of those that were used longest ago."""
+        former = self._blocks.pop(name, None)
+        if former is not None:
+            self.held_bytes -= former.size
+        self._blocks[name] = block
+        self.held_bytes += block.size
         while self.held_bytes > self.most_bytes and len(self._blocks) > 1:
             _, dropped = self._blocks.popitem(last=False)
             self.held_bytes -= dropped.size
         while len(self._starts) > _MOST_PARTS_HELD:
             self._starts.popitem(last=False)
-        return block
 
     def clear(self) -> None:
         """Forget all of them."""
@@ -474,8 +517,12 @@ def stage_folders(root: AnyPath) -> list[AnyPath]:
 
 def parts_in(folder: AnyPath) -> list[AnyPath]:
     """Return the parts in the folder of a stage; StoreError when it cannot be read."""
-    names = ((p.name, p) for p in _list(folder))
-    return sorted(p for n, p in names if n.startswith("part-") and n.endswith(".parquet"))
+    parts: list[AnyPath] = []
+    for path in _list(folder):
+        name = path.name
+        if name.startswith("part-") and name.endswith(".parquet"):
+            parts.append(path)
+    return sorted(parts)
 
 
 def _list(folder: AnyPath) -> list[AnyPath]:
@@ -498,6 +545,7 @@ class Committer:
     def __init__(self, folder: AnyPath) -> None:
         self.folder = folder
         self._queue: SimpleQueue[tuple[pa.Table, Future[tuple[str, int]]]] = SimpleQueue()
+        """Tables that are not written yet, and the futures of their places."""
         self._writing = threading.Lock()
 
     def commit(self, table: pa.Table) -> tuple[str, int]:
@@ -505,14 +553,16 @@ class Committer:
         place: Future[tuple[str, int]] = Future()
         self._queue.put((table, place))
         with self._writing:
-            if not place.done():
+            if not place.done():  # else another thread has written it meanwhile
                 self._write_all()
         return place.result()
 
     def _write_all(self) -> None:
+        """Write all tables that wait as one part, and tell each of its place."""
         entries = [self._queue.get() for _ in range(self._queue.qsize())]
         try:
-            part = str(write_part(self.folder, pa.concat_tables(t for t, _ in entries)))
+            tables = [table for table, _ in entries]
+            part = str(write_part(self.folder, pa.concat_tables(tables)))
         except Exception as error:
             for _, place in entries:
                 place.set_exception(error)

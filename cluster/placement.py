@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from plait.generators.base import Placement
 
 _ROUNDING = 1e-6
+"""Shares of a GPU are fractions, whose sums are not exact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +27,14 @@ class Resources:
         return cls(placement.num_cpus, placement.num_gpus, memory)
 
     def __add__(self, other: "Resources") -> "Resources":
-        return Resources(*map(operator.add, self._amounts, other._amounts))
+        return Resources(
+            self.cpus + other.cpus, self.gpus + other.gpus, self.memory + other.memory
+        )
 
     def __sub__(self, other: "Resources") -> "Resources":
-        return Resources(*map(operator.sub, self._amounts, other._amounts))
+        return Resources(
+            self.cpus - other.cpus, self.gpus - other.gpus, self.memory - other.memory
+        )
 
     def fits(self, free: "Resources") -> bool:
         """Return whether `free` has at least this much of everything."""
@@ -42,12 +46,12 @@ class Resources:
 
     def gains(self, free: "Resources", offered: "Resources") -> bool:
         """Return whether `offered` has some of what `free` lacks for this."""
-        pairs = zip((self - free)._amounts, offered._amounts, strict=True)
-        return any(lacking > _ROUNDING and some > 0 for lacking, some in pairs)
-
-    @property
-    def _amounts(self) -> tuple[float, float, float]:
-        return self.cpus, self.gpus, self.memory
+        lacking = self - free
+        return (
+            (lacking.gpus > _ROUNDING and offered.gpus > 0)
+            or (lacking.cpus > _ROUNDING and offered.cpus > 0)
+            or (lacking.memory > _ROUNDING and offered.memory > 0)
+        )
 
     def __str__(self) -> str:
         parts: list[str] = []
@@ -76,10 +80,10 @@ def free_resources(
     nodes: Iterable[Node], used: Iterable[tuple[str, Resources]]
 ) -> dict[str, Resources]:
     """Return the free resources of each node; `used` are (node, amount)."""
-    free = {n.id: n.total for n in nodes}
-    for node, need in used:
-        if node in free:
-            free[node] = free[node] - need
+    free = {node.id: node.total for node in nodes}
+    for node_id, need in used:
+        if node_id in free:  # else the node is gone
+            free[node_id] = free[node_id] - need
     return free
 
 

@@ -1,4 +1,9 @@
-"""A plan: systems x queries x scorers, and comparisons, as walks; and reading it back."""
+"""A plan: systems x queries x scorers, and comparisons, as walks; and reading it back.
+
+`Plan.evaluation` is the walk of one answer and its scores. A run follows it and makes what
+is missing (`schedule.py`), `counts.py` follows it as far as records are there, and
+`evaluations` reads it back when all are. `EngineOptions` say how a run works.
+"""
 
 from __future__ import annotations
 
@@ -111,8 +116,10 @@ class Plan:
     @property
     def stages(self) -> list[StageSpec]:
         """Every stage once, those that feed others first."""
+        # The first stages of all systems, then their second ones, and so on.
         ordered: list[StageSpec] = []
-        for level in zip_longest(*(system.stages for system in self.systems)):
+        chains = [system.stages for system in self.systems]
+        for level in zip_longest(*chains):
             ordered += filter(None, level)
         judges: Sequence[Scorer | PlanItem] = (*self.scorers, *self.comparisons)
         for judge in judges:
@@ -144,23 +151,29 @@ class Plan:
         """
         feeders: dict[str, set[str]] = {}
         for system in self.systems:
-            chain = [stage.digest for stage in system.stages]
-            for stage_digest in chain:
-                feeders.setdefault(stage_digest, set())
-            for place, stage_digest in enumerate(chain):
-                progress = Progress(self._most_turns, tuple(chain[: place + 1]))
-                for later in system.jobs_after(progress):
-                    if later.jobs:
-                        feeders[later.stage.digest].add(stage_digest)
+            self._add_feeders(system, feeders)
         answering = set(feeders)
         for scorer in self.scorers:
-            chain = [stage.digest for stage in scorer.stages]
-            for i, stage_digest in enumerate(chain):
-                feeders.setdefault(stage_digest, set()).update(answering, chain[:i])
+            digests = [stage.digest for stage in scorer.stages]
+            for i, stage_digest in enumerate(digests):
+                feeders.setdefault(stage_digest, set()).update(answering, digests[:i])
         for comparison in self.comparisons:
-            # Their answers exist already.
-            feeders |= {stage.digest: set() for stage in comparison.stages}
-        return {digest: before - {digest} for digest, before in feeders.items()}
+            for stage in comparison.stages:
+                feeders[stage.digest] = set()  # their answers exist already
+        for stage_digest, before in feeders.items():
+            before.discard(stage_digest)
+        return feeders
+
+    def _add_feeders(self, system: System, feeders: dict[str, set[str]]) -> None:
+        """Add which stages of a system ask for jobs after which others."""
+        digests = [stage.digest for stage in system.stages]
+        for stage_digest in digests:
+            feeders.setdefault(stage_digest, set())
+        for place, stage_digest in enumerate(digests):
+            progress = Progress(self._most_turns, tuple(digests[: place + 1]))
+            for later in system.jobs_after(progress):
+                if later.jobs:
+                    feeders[later.stage.digest].add(stage_digest)
 
     def __len__(self) -> int:
         documents = len(self.systems) * len(self.queries) * self.repeats
@@ -170,12 +183,12 @@ class Plan:
         """What is left for a shard: its queries, and its part of the models' ceilings."""
         if shard is None:
             return self
-        own_places = (i for i, query in enumerate(self.queries) if shard.holds(query.id))
+        own = (i for i, query in enumerate(self.queries) if shard.holds(query.id))
         return replace(
             self,
-            queries=select(self.queries, own_places),
+            queries=select(self.queries, own),
             systems=[system.with_stages(shard.with_share) for system in self.systems],
-            scorers=[with_stage(s, shard.with_share) for s in self.scorers],
+            scorers=[with_stage(scorer, shard.with_share) for scorer in self.scorers],
         )
 
     def requests(self) -> Iterator[DocumentRequest]:
@@ -190,8 +203,10 @@ class Plan:
 
         The first end in an `Evaluation`, the others in an `ItemOutcome`.
         """
-        yield from (self.evaluation(*request) for request in self.requests())
-        yield from (comparison.walk() for comparison in self.comparisons)
+        for request in self.requests():
+            yield self.evaluation(*request)
+        for comparison in self.comparisons:
+            yield comparison.walk()
 
     def evaluation(
         self,
@@ -210,6 +225,7 @@ class Plan:
         if isinstance(document, Result):
             request = system, query, repeat
             judging = [self.judging(s, request, document.value) for s in scorers]
+            # All scores are asked for at once: none waits for another.
             outcomes = yield from together(judging)
             for scorer, outcome in zip(scorers, outcomes, strict=True):
                 scores[scorer.name] = admit(outcome, scorer.scale)
@@ -220,6 +236,8 @@ class Plan:
     ) -> Walk[Document]:
         """Return the first part of an evaluation: the document of one system."""
         judged = self.query_judged(query)
+        # Given answers to a row that cannot be read may be judged all the same, as the
+        # program of a benchmark does; a system that has to read the row cannot answer it.
         if isinstance(query, Malformed) and (judged is None or system.reads_query):
             return Failure(query.reason, Fault.BAD_INPUT)
         assert judged is not None
@@ -234,8 +252,11 @@ class Plan:
 
     def most_images(self, query: Query) -> int:
         """Return how many images an answer that stages make may hold, of any system."""
-        makers = (system for system in self.systems if system.stages)
-        return max((system.most_images(query) for system in makers), default=0)
+        most = 0
+        for system in self.systems:
+            if system.stages:  # else its answers are given
+                most = max(most, system.most_images(query))
+        return most
 
     def judging(
         self, scorer: Scorer, request: DocumentRequest, document: Document
@@ -264,7 +285,11 @@ class Plan:
 
     @cached_property
     def _opponents(self) -> Mapping[str, System]:
-        return {**self.baselines, **{system.name: system for system in self.systems}}
+        """By name, the systems beside whose answers scorers of pairs judge."""
+        opponents = dict(self.baselines)
+        for system in self.systems:
+            opponents[system.name] = system
+        return opponents
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -323,8 +348,11 @@ def final_lookup(store: Store) -> Lookup:
         if place is None or not place.final:
             return None
         row = store.read(job.spec, place)
-        # Where its part is gone, this is the record that is under the key by now.
-        return decode(job.spec.kind, row) if row is not None and row.final else None
+        # Where its part is gone, this is the record that is under the key by now, and it
+        # may have ended otherwise.
+        if row is None or not row.final:
+            return None
+        return decode(job.spec.kind, row)
 
     return lookup
 
@@ -335,7 +363,8 @@ def evaluations(plan: Plan, store: Store, *, notes: bool = False) -> Iterator[Ev
     With `notes`, documents carry what their stages noted, by the stage's name.
     """
     lookup = lookup_in(store, notes=notes)
-    return (evaluate(plan, request, lookup) for request in plan.requests())
+    for request in plan.requests():
+        yield evaluate(plan, request, lookup)
 
 
 def thinking_drafts(plan: Plan, store: Store) -> list[Job]:
@@ -345,23 +374,25 @@ def thinking_drafts(plan: Plan, store: Store) -> list[Job]:
     """
     lookup = final_lookup(store)
     found: dict[str, Job] = {}
-    for request in plan.requests():
-        draft = request[0].roles.get("draft")
-        _, jobs = _read_walk(plan.answer(*request), lookup)
+    for system, query, repeat in plan.requests():
+        draft = system.roles.get("draft")
+        if draft is None:
+            continue
+        _, jobs = _read_walk(plan.answer(system, query, repeat), lookup)
         for job in jobs:
-            if draft is None or job.spec.digest != draft.digest:
+            if job.spec.digest != draft.digest:
                 continue
             outcome = lookup(job)
             if isinstance(outcome, Result) and outcome.value.holds_thought:
                 found[job.key] = job
-    return [*found.values()]
+    return list(found.values())
 
 
 def evaluate(plan: Plan, request: DocumentRequest, lookup: Lookup) -> Evaluation:
     """Return what `lookup` knows of one document and of its scores."""
     system, query, repeat = request
-    document, jobs = _read_walk(plan.answer(*request), lookup)
-    asked = {"": jobs}
+    document, answer_jobs = _read_walk(plan.answer(*request), lookup)
+    asked = {"": answer_jobs}
     scores = dict[str, Outcome[Score] | None]()
     if isinstance(document, Result):
         for scorer in plan.scorers:
@@ -372,7 +403,7 @@ def evaluate(plan: Plan, request: DocumentRequest, lookup: Lookup) -> Evaluation
                 own = {stage.digest for stage in scorer.stages}
                 jobs = [job for job in jobs if job.spec.digest in own]
             asked[scorer.name] = jobs
-            scores[scorer.name] = score and admit(score, scorer.scale)
+            scores[scorer.name] = None if score is None else admit(score, scorer.scale)
     return Evaluation(system.name, query, repeat, document, scores, asked)
 
 
@@ -381,7 +412,9 @@ def _read_walk(walk: Walk[T], lookup: Lookup) -> tuple[Outcome[T] | None, list[J
     steps: list[list[Job]] = []
     outcome = read(noting(walk, steps), lookup)
     jobs = list(chain.from_iterable(steps))
-    return None if isinstance(outcome, Pending) else outcome, jobs
+    if isinstance(outcome, Pending):
+        return None, jobs
+    return outcome, jobs
 
 
 def iter_comparisons(plan: Plan, store: Store) -> Iterator[ItemOutcome | Pending]:

@@ -20,9 +20,11 @@ from plait.generators.base import Job, StageSpec
 
 def as_rows(jobs: Iterable[Job]) -> list[dict[str, Any]]:
     """Return one row a job, as Ray Data carries them."""
-    return [
-        {"key": j.key, "item": pickle.dumps(Item(j.key, j.label, j.input))} for j in jobs
-    ]
+    rows: list[dict[str, Any]] = []
+    for job in jobs:
+        item = Item(job.key, job.label, job.input)
+        rows.append({"key": job.key, "item": pickle.dumps(item)})
+    return rows
 
 
 class BatchStage:
@@ -41,5 +43,5 @@ class BatchStage:
         receipt = self._worker.run(items)
         if receipt.status != "done":
             raise RuntimeError(receipt.error)
-        outcomes = [receipt.rows[item.key].outcome for item in items]
-        return {"key": [item.key for item in items], "outcome": outcomes}
+        keys = [item.key for item in items]
+        return {"key": keys, "outcome": [receipt.rows[key].outcome for key in keys]}

@@ -4,6 +4,10 @@ A record is named by 16 bytes of its key, the number of its part, its row there 
 for how it ended. Those of parts that are read lie in arrays sorted by key, in 256 buckets
 by the first byte, so that sorting one needs little memory beside the others. Records that
 are added one by one lie in a dict until there are many.
+
+Rows of a part come in by three steps: `append` stages them, `_spread` hands them to the
+buckets, and `settle` sorts each bucket and keeps one record of each key. The store
+(`store.py`) has one `RecordIndex` for each stage.
 """
 
 from __future__ import annotations
@@ -24,8 +28,10 @@ from plait.generators.base import Fault
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _KEY_CHARACTERS = 32
+"""Hexadecimal digits of a key, for its 16 bytes."""
 _BUCKETS = 256
 _MOST_STATUSES = 256
+"""As many as a code of one byte can tell apart."""
 _ONE_BUCKET_ROWS = 1 << 17
 """With no more records, they are all in one bucket."""
 _STAGED_ROWS = 1 << 20
@@ -35,7 +41,9 @@ _RELEASED_EVERY = 16
 what was added to others: the holes that it leaves are too small for sorted arrays."""
 _LEAST_RECENT = 100_000
 _RECENT_SHARE = 256
-"""Records that were added one by one are few: this part of all, but for the least."""
+"""How many records that were added one by one a dict holds, before they are sorted in with
+the others: this part of all, and `_LEAST_RECENT` at least. A dict takes several times as
+much memory for each."""
 
 
 class RecordStatus(NamedTuple):
@@ -87,7 +95,7 @@ class StatusCodes:
         if code is not None:
             return code
         final = fault is None or Fault(fault).final
-        with self._adding:
+        with self._adding:  # another thread may have added it just now
             if (outcome, fault) not in self._codes:
                 if len(self.statuses) == _MOST_STATUSES:
                     raise ValueError("records end in too many ways")
@@ -99,18 +107,22 @@ class StatusCodes:
         """Return the codes of many, as uint8; ValueError where an outcome is missing."""
         if outcomes.null_count:
             raise ValueError("a record has no outcome")
-        ends = outcomes.dictionary_encode()
-        reasons = faults.dictionary_encode()
-        names = ends.dictionary.to_pylist()
-        causes = [*reasons.dictionary.to_pylist(), None]
-        cause = reasons.indices.fill_null(len(causes) - 1).to_numpy(zero_copy_only=False)
-        pairs = ends.indices.to_numpy(zero_copy_only=False) * len(causes) + cause
-        code_of_pair = np.zeros(len(names) * len(causes), np.uint8)
-        occurring = np.bincount(pairs, minlength=code_of_pair.size).nonzero()[0]
-        for pair in occurring.tolist():
-            name, fault = divmod(pair, len(causes))
-            code_of_pair[pair] = self.code_of(names[name], causes[fault])
-        codes: Array = np.take(code_of_pair, pairs)
+        # Each distinct outcome and each distinct fault gets a number, and each pair of them
+        # another: of a million records, only the few pairs that occur are looked up.
+        encoded_outcomes = outcomes.dictionary_encode()
+        encoded_faults = faults.dictionary_encode()
+        outcome_names = encoded_outcomes.dictionary.to_pylist()
+        fault_names = [*encoded_faults.dictionary.to_pylist(), None]
+        no_fault = len(fault_names) - 1
+        outcome = encoded_outcomes.indices.to_numpy(zero_copy_only=False)
+        fault = encoded_faults.indices.fill_null(no_fault).to_numpy(zero_copy_only=False)
+        pair = outcome * len(fault_names) + fault
+        code_of_pair = np.zeros(len(outcome_names) * len(fault_names), np.uint8)
+        occurring = np.bincount(pair, minlength=code_of_pair.size).nonzero()[0]
+        for number in occurring.tolist():
+            i, j = divmod(number, len(fault_names))
+            code_of_pair[number] = self.code_of(outcome_names[i], fault_names[j])
+        codes: Array = np.take(code_of_pair, pair)
         return codes
 
     def are_final(self, codes: Array) -> Array:
@@ -135,12 +147,14 @@ class KeyDigests(NamedTuple):
         names: dict[bytes, str] = {}
         data = bytes_of_keys(keys)
         if data is None:
-            digests = []
+            digests: list[bytes] = []
             for key in keys.to_pylist():
-                digests.append(_digest_of(key))
-                if digests[-1].hex() != key:
-                    names[digests[-1]] = key
+                digest = _digest_of(key)
+                digests.append(digest)
+                if digest.hex() != key:
+                    names[digest] = key
             data = b"".join(digests)
+        # Copies, so that rows of one half lie side by side.
         halves = np.frombuffer(data, ">u8").reshape(-1, 2).astype(np.uint64)
         return cls(halves[:, 0].copy(), halves[:, 1].copy(), names)
 
@@ -160,6 +174,8 @@ def bytes_of_keys(keys: pa.Array) -> bytes | None:
     """
     if not pa.types.is_string(keys.type) or not len(keys):
         return None
+    # All texts lie in one buffer, and the offsets say where each begins: so all keys are
+    # read at once, without a Python string of each.
     _, offsets_buffer, data = keys.buffers()
     offsets = np.frombuffer(offsets_buffer, np.int32)[keys.offset :][: len(keys) + 1]
     if data is None or not bool(np.all(np.diff(offsets) == _KEY_CHARACTERS)):
@@ -175,6 +191,7 @@ def bytes_of_keys(keys: pa.Array) -> bytes | None:
 
 
 def _digest_of(key: str) -> bytes:
+    """The 16 bytes of a key: what its digits say, or a digest of any other text."""
     if len(key) == _KEY_CHARACTERS:
         try:
             digest = bytes.fromhex(key)
@@ -209,15 +226,21 @@ class Rows(NamedTuple):
     @classmethod
     def none(cls) -> Rows:
         """Return no records."""
-        kinds = (np.uint64, np.uint64, np.uint32, np.uint32, np.uint8)
-        return cls(*(np.empty(0, kind) for kind in kinds))
+        return cls(
+            high=np.empty(0, np.uint64),
+            low=np.empty(0, np.uint64),
+            part=np.empty(0, np.uint32),
+            row=np.empty(0, np.uint32),
+            code=np.empty(0, np.uint8),
+        )
 
     @classmethod
     def concatenate(cls, several: list[Rows]) -> Rows:
         """Return the records of several, one after the other."""
         if len(several) == 1:
             return several[0]
-        return cls(*map(np.concatenate, zip(*several, strict=True)))
+        columns = zip(*several, strict=True)
+        return cls(*map(np.concatenate, columns))
 
     def at(self, chosen: Array | slice) -> Rows:
         """Return some of them, copied."""
@@ -247,12 +270,24 @@ class Worth(NamedTuple):
     """By what one of several records of a key is chosen."""
 
     settled: Array
+    """Whether each is final, and need not be made again (`RecordRow.is_settled`)."""
     at: Array
+    """When each was made, in microseconds since the epoch."""
 
 
 Weighing = Callable[[Rows], Worth]
 _Spot = tuple[int, int, int]
 """Number of the part, row, code."""
+
+
+class _InBucket(NamedTuple):
+    """Those of many keys that belong to one bucket."""
+
+    bucket: int
+    chosen: Array
+    """Which of the keys they are."""
+    position: Array
+    """Where each is in the sorted bucket; -1 where it is not."""
 
 
 class RecordIndex:
@@ -266,14 +301,17 @@ class RecordIndex:
         """Parts of which all records are here."""
         self._numbers: dict[str, int] = {}
         self._buckets = [Rows.none()]
+        """Sorted by key, those of one first byte each; a single one while there are few."""
         self._added: list[list[Rows]] = [[]]
         """By bucket, what is not sorted into it yet."""
         self._staged: list[Rows] = []
+        """What is not handed to the buckets yet."""
         self._staged_rows = 0
         self._recent: dict[bytes, _Spot] = {}
         """Records added one by one, in place of those in the buckets."""
         self._most_recent = _LEAST_RECENT
         self._hidden: set[bytes] = set()
+        """Keys that count as missing although their records are there."""
         self._names: dict[bytes, str] = {}
         """Keys that are not 32 hexadecimal digits."""
 
@@ -323,6 +361,7 @@ class RecordIndex:
     def _find_stored(self, digest: bytes) -> _Spot | None:
         high, low = _halves(digest)
         rows = self._buckets[self._bucket_of(int(high))]
+        # The first with this half; very rarely another key has the same one.
         i = int(rows.high.searchsorted(high))
         while i < rows.size and rows.high[i] == high:
             if rows.low[i] == low:
@@ -340,8 +379,7 @@ class RecordIndex:
         """Every key, in no order that means anything."""
         self.fold()
         for rows in list(self._buckets):
-            halves = np.stack([rows.high, rows.low], axis=1).astype(">u8")
-            data = halves.tobytes()
+            data = KeyDigests(rows.high, rows.low, self._names).to_bytes()
             for i in range(0, len(data), 16):
                 digest = data[i : i + 16]
                 if digest not in self._hidden:
@@ -354,9 +392,13 @@ class RecordIndex:
         for rows in self._buckets:
             counts += np.bincount(rows.code, minlength=_MOST_STATUSES)
         for digest in self._hidden:
-            counts[(self._find_stored(digest) or (0, 0, 0))[2]] -= 1
-        known = enumerate(self.codes.statuses)
-        return Counter({status: int(counts[i]) for i, status in known if counts[i] > 0})
+            _, _, code = self._find_stored(digest) or (0, 0, 0)
+            counts[code] -= 1
+        statuses = Counter[RecordStatus]()
+        for code, status in enumerate(self.codes.statuses):
+            if counts[code] > 0:
+                statuses[status] = int(counts[code])
+        return statuses
 
     # ----------------------------------------------------------------------- many rows
 
@@ -377,7 +419,7 @@ class RecordIndex:
         A final record that was known before stays. Else the settled one that was made
         first, and where none is settled the last one that was made, as `weigh` tells.
         """
-        self.fold()
+        self.fold()  # those that were added one by one are known, too
         self._spread()
         rivals: list[_Rivals] = []
         for bucket, added in enumerate(self._added):
@@ -400,20 +442,26 @@ class RecordIndex:
         self._recent = {}
         halves = np.frombuffer(b"".join(recent), ">u8").reshape(-1, 2).astype(np.uint64)
         spots = np.array(list(recent.values()), np.uint32)
-        part = spots[:, 0]
-        row = spots[:, 1]
-        code = spots[:, 2].astype(np.uint8)
-        rows = Rows(halves[:, 0], halves[:, 1], part, row, code)
-        new = np.ones(rows.size, bool)
+        rows = Rows(
+            high=halves[:, 0],
+            low=halves[:, 1],
+            part=spots[:, 0],
+            row=spots[:, 1],
+            code=spots[:, 2].astype(np.uint8),
+        )
+        # Records of keys that are there take the place of the former ones.
+        is_new = np.ones(rows.size, bool)
         for bucket, chosen, position in self._locate(rows.high, rows.low):
             there = position >= 0
             old = self._buckets[bucket]
-            here = position[there]
-            old.part[here] = rows.part[chosen[there]]
-            old.row[here] = rows.row[chosen[there]]
-            old.code[here] = rows.code[chosen[there]]
-            new[chosen[there]] = False
-        rows = rows.at(new)
+            old_at = position[there]
+            at = chosen[there]
+            old.part[old_at] = rows.part[at]
+            old.row[old_at] = rows.row[at]
+            old.code[old_at] = rows.code[at]
+            is_new[at] = False
+        # The others are sorted in.
+        rows = rows.at(is_new)
         self._make_room(rows.size)
         for bucket, chosen in self._groups(rows.high):
             self._sort(bucket, [rows.at(chosen)])
@@ -445,8 +493,10 @@ class RecordIndex:
         number = self._numbers.get(former, -1)
         new = self.number_of(to)
         moved = 0
+        # Which of `rows` are in the buckets, if anywhere.
         left = np.arange(len(rows))
         if self._recent:
+            # Without folding, which would sort buckets anew for each part that is joined.
             data = digests.to_bytes()
             absent = list[int]()
             for i, old_row in enumerate(rows.tolist()):
@@ -481,7 +531,7 @@ class RecordIndex:
         """Remove all records of some parts."""
         self.fold()
         gone = [self._numbers[part] for part in parts if part in self._numbers]
-        self.drop_parts(parts)
+        self.drop_parts(parts)  # which forgets the numbers
         numbers = np.array(gone, np.uint32)
         for i, rows in enumerate(self._buckets):
             lost = np.isin(rows.part, numbers)
@@ -491,14 +541,11 @@ class RecordIndex:
 
     # ----------------------------------------------------------------------- internals
 
-    def _locate(self, high: Array, low: Array) -> Iterator[tuple[int, Array, Array]]:
-        """By bucket: which of the keys are for it, and their positions there or -1."""
+    def _locate(self, high: Array, low: Array) -> Iterator[_InBucket]:
+        """Yield where keys are, bucket by bucket."""
         for bucket, chosen in self._groups(high):
-            yield (
-                bucket,
-                chosen,
-                _positions(self._buckets[bucket], high[chosen], low[chosen]),
-            )
+            position = _positions(self._buckets[bucket], high[chosen], low[chosen])
+            yield _InBucket(bucket, chosen, position)
 
     def _groups(self, high: Array) -> Iterable[tuple[int, Array]]:
         """The buckets of keys, and which are for each."""
@@ -523,7 +570,8 @@ class RecordIndex:
             return
         (former,) = self._buckets
         (waiting,) = self._added
-        if former.size + sum(rows.size for rows in waiting) + more <= _ONE_BUCKET_ROWS:
+        waiting_rows = sum(rows.size for rows in waiting)
+        if former.size + waiting_rows + more <= _ONE_BUCKET_ROWS:
             return
         self._buckets = [Rows.none() for _ in range(_BUCKETS)]
         self._added = [[] for _ in range(_BUCKETS)]
@@ -540,15 +588,23 @@ class RecordIndex:
     def _choose(self, rivals: Sequence[_Rivals], weigh: Weighing) -> None:
         """Keep one record of each key that has several."""
         rows = Rows.concatenate([r.rows for r in rivals])
-        settled, at = weigh(rows)
-        offsets = np.cumsum([0, *(int(r.group[-1]) + 1 for r in rivals)])
-        group = np.concatenate([r.group + o for r, o in zip(rivals, offsets, strict=False)])
         known = np.concatenate([r.known for r in rivals])
+        settled, at = weigh(rows)
+        # Groups are numbered from 0 in every bucket; here, through all of them.
+        groups: list[Array] = []
+        count = 0
+        for rival in rivals:
+            groups.append(rival.group + count)
+            count += int(rival.group[-1]) + 1
+        group = np.concatenate(groups)
+        # The rows of a group follow each other, the best one first: see `settle`. Keys of
+        # lexsort are the other way round: the last one counts most.
         stays = known & self.codes.are_final(rows.code)
-        made = np.where(settled, at, -at)
-        order = np.lexsort((np.arange(rows.size), made, ~settled, ~stays, group))
+        first_or_last = np.where(settled, at, -at)
+        order = np.lexsort((np.arange(rows.size), first_or_last, ~settled, ~stays, group))
         best = np.ones(rows.size, bool)
         best[order[1:]] = group[order][1:] != group[order][:-1]
+        # Each bucket keeps what is not its rivals, and the best of these.
         first = 0
         for rival in rivals:
             count = len(rival.position)
@@ -560,27 +616,30 @@ class RecordIndex:
 
     def _sort(self, bucket: int, added: list[Rows]) -> _Rivals | None:
         """Sort rows into a bucket; the records of keys that have several."""
-        former = self._buckets[bucket].size
+        former_size = self._buckets[bucket].size
         rows = Rows.concatenate([self._buckets[bucket], *added])
+        # By the first half alone, which is nearly always enough.
         order = np.argsort(rows.high, kind="stable")
         high = rows.high[order]
-        same = high[1:] == high[:-1]
-        if same.any():
+        same_as_next = high[1:] == high[:-1]
+        if same_as_next.any():
             rows = _once_each(rows)
             order = np.lexsort((rows.low, rows.high))
             high = rows.high[order]
             low = rows.low[order]
-            same = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
-        self._buckets[bucket] = sorted_rows = rows.at(order)
-        if not same.any():
+            same_as_next = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
+        sorted_rows = rows.at(order)
+        self._buckets[bucket] = sorted_rows
+        if not same_as_next.any():
             return None
-        several = np.zeros(len(order), bool)
-        several[1:] |= same
-        several[:-1] |= same
-        position = several.nonzero()[0]
-        group = np.cumsum(np.concatenate([[True], ~same]))[position]
-        _, group = np.unique(group, return_inverse=True)
-        known = order[position] < former
+        has_rival = np.zeros(len(order), bool)
+        has_rival[:-1] |= same_as_next
+        has_rival[1:] |= same_as_next
+        position = has_rival.nonzero()[0]
+        # A group begins wherever a key differs from the one before it.
+        group_of_row = np.cumsum(np.concatenate([[True], ~same_as_next]))
+        _, group = np.unique(group_of_row[position], return_inverse=True)
+        known = order[position] < former_size
         return _Rivals(bucket, position, group, known, sorted_rows.at(position))
 
 

@@ -5,6 +5,9 @@ Image bytes follow the Hugging Face `Image` convention, schema metadata included
 safetensors in one column, one item per image request of a draft. Parts that earlier
 versions wrote lack the columns of `ADDED`, which `as_current` completes, and may hold half
 characters, which `decode` replaces.
+
+A worker makes records of outcomes with `encode`, and whoever reads them makes outcomes
+again with `decode`, of a `RecordRow`.
 """
 
 from __future__ import annotations
@@ -92,20 +95,22 @@ INDEXED = ("key", "outcome", "fault")
 
 
 def _huggingface(fields: list[tuple[str, pa.DataType]]) -> dict[bytes, bytes]:
-    def feature(name: str, kind: pa.DataType) -> dict[str, Any]:
-        if name == "image":
-            return {"_type": "Image"}
-        if name == "images":
-            return {"feature": {"_type": "Image"}, "_type": "List"}
-        if pa.types.is_list(kind):
-            return {"feature": {"dtype": "binary", "_type": "Value"}, "_type": "List"}
-        return {
-            "dtype": "float64" if kind == pa.float64() else str(kind),
-            "_type": "Value",
-        }
-
-    features = {name: feature(name, kind) for name, kind in fields}
+    """The metadata of a schema by which `datasets` knows its columns, images as images."""
+    features = {name: _feature(name, kind) for name, kind in fields}
     return {b"huggingface": json.dumps({"info": {"features": features}}).encode()}
+
+
+def _feature(name: str, kind: pa.DataType) -> dict[str, Any]:
+    """What `datasets` calls the type of one column."""
+    if name == "image":
+        return {"_type": "Image"}
+    if name == "images":
+        return {"feature": {"_type": "Image"}, "_type": "List"}
+    if pa.types.is_list(kind):
+        return {"feature": {"dtype": "binary", "_type": "Value"}, "_type": "List"}
+    # Arrow calls it `double`.
+    dtype = "float64" if kind == pa.float64() else str(kind)
+    return {"dtype": dtype, "_type": "Value"}
 
 
 SCHEMAS: dict[Kind, pa.Schema] = {
@@ -174,6 +179,7 @@ class RecordRow(NamedTuple):
     at: int
     """Microseconds since the epoch."""
     light: tuple[Any, ...]
+    """Values of the columns `LIGHT`."""
     part: str
     """Path of the Parquet part."""
     row: int
@@ -226,10 +232,13 @@ def encode(
 def _table_of(
     kind: Kind, items: Sequence[Item], outcomes: Sequence[Outcome[Any]], seconds: float
 ) -> pa.Table:
-    bodies = [
-        _body(kind, item, outcome.value) if isinstance(outcome, Result) else {}
-        for item, outcome in zip(items, outcomes, strict=True)
-    ]
+    # The columns of each result's own; nothing for other outcomes.
+    bodies: list[dict[str, Any]] = []
+    for item, outcome in zip(items, outcomes, strict=True):
+        if isinstance(outcome, Result):
+            bodies.append(_body(kind, item, outcome.value))
+        else:
+            bodies.append({})
     columns: dict[str, list[Any]] = {}
     for name, _ in _COLUMNS[kind]:
         columns[name] = [body.get(name) for body in bodies]
@@ -251,10 +260,12 @@ _json = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def _object(value: Mapping[str, Any]) -> str:
+    """The text of a JSON object."""
     return _json(dict(value)) if value else "{}"
 
 
 def _body(kind: Kind, item: Item, value: Any) -> dict[str, Any]:
+    """The columns of a result that are its kind's own."""
     match kind:
         case Kind.DRAFT:
             return _draft_columns(value)
@@ -274,9 +285,14 @@ def _body(kind: Kind, item: Item, value: Any) -> dict[str, Any]:
 
 
 def _cell(image: Image) -> dict[str, Any]:
+    """An image as `datasets` stores it."""
     data = image.read()
-    other = "webp" if data[8:12] == b"WEBP" else "jpg"
-    extension = "png" if data.startswith(b"\x89PNG") else other
+    if data.startswith(b"\x89PNG"):
+        extension = "png"
+    elif data[8:12] == b"WEBP":
+        extension = "webp"
+    else:
+        extension = "jpg"
     return {"bytes": data, "path": f"{image.digest[:16]}.{extension}"}
 
 
@@ -377,18 +393,21 @@ def _logprobs(row: RecordRow) -> Logprobs:
 
 
 def _draft(row: RecordRow) -> Draft:
+    # Images and payloads are in columns of their own, in the order of the segments.
     payloads = count()
     images = count()
-
-    def segment(about: dict[str, Any]) -> Text | Image | ImageRequest:
+    segments: list[Text | Image | ImageRequest] = []
+    for about in json.loads(row.light[0]):
         if about["type"] == "text":
-            return Text(valid_text(about["text"]))
+            segments.append(Text(valid_text(about["text"])))
+            continue
         if about["type"] == "picture":
-            return Image(about["digest"], place=row.cell("images", next(images)))
+            place = row.cell("images", next(images))
+            segments.append(Image(about["digest"], place=place))
+            continue
         prompt = about["prompt"]
         payload = about["payload"]
         if payload is not None:
             payload = Payload(payload, place=row.cell("payload", next(payloads)))
-        return ImageRequest(prompt and valid_text(prompt), payload)
-
-    return Draft(tuple(map(segment, json.loads(row.light[0]))))
+        segments.append(ImageRequest(prompt and valid_text(prompt), payload))
+    return Draft(tuple(segments))

@@ -1,4 +1,8 @@
-"""One worker as the driver sees it, from its start until its process has ended."""
+"""One worker as the driver sees it, from its start until its process has ended.
+
+The pool (`workers.py`) has a `Replica` for each `Worker` (`worker.py`), and decides what
+becomes of it. Here is what it is doing, what it was sent, and how long it may take.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ from plait.cluster.placement import Resources
 from plait.cluster.record_values import read_blob
 from plait.cluster.records import Item, StoredCell
 from plait.cluster.stage_queue import Batch, StageQueue
-from plait.cluster.tracing.journal import SpanJournal, WorkerLane
+from plait.cluster.tracing.journal import Span, SpanJournal, WorkerLane
 from plait.cluster.watcher import WorkerProgress
 from plait.cluster.worker import UNUSABLE, Receipt, WorkerInfo
 from plait.generators.base import ServerCommand
@@ -29,7 +33,9 @@ and the worker a millisecond or two, and the worker an fsync."""
 _MOST_BATCHES = 32
 """In a message, however short they are."""
 _HANG_MARGIN_S = 60.0
+"""Beside its own limit for a batch, after which a silent worker counts as hung."""
 _STOPPING_LIMIT_S = 30.0
+"""How long a worker may take to end, without a server."""
 
 
 @dataclass(eq=False)
@@ -113,37 +119,47 @@ class Replica:
         """Have it compute batches, in one message; the reference to their receipts."""
         if not self.in_flight:
             self.last_heard = self.now()
-        self.exclusive = batches[0].alone
+        self.exclusive = batches[0].alone  # which then is the only one, see `take_several`
         self.lane.note_sent(batches)
         ref = self.handle.call("run_all", [self._items(batch) for batch in batches])
         self.in_flight[ref] = batches
         return ref
 
     def _items(self, batch: Batch) -> list[Item]:
-        items = [Item(j.key, j.label, j.input) for j in batch.jobs]
-        if self.shared and self.info is not None and self.info.sees_data:
-            return items
-        return [i._replace(input=with_blobs(i.input, self._inline)) for i in items]
+        """The jobs of a batch as they travel, with what the worker cannot read itself."""
+        sees_all = self.shared and self.info is not None and self.info.sees_data
+        items: list[Item] = []
+        for job in batch.jobs:
+            value = job.input if sees_all else with_blobs(job.input, self._inline)
+            items.append(Item(job.key, job.label, value))
+        return items
 
     def take_receipts(self, batches: Sequence[Batch], receipts: Sequence[Receipt]) -> None:
         """Note that it has answered a message, with a receipt for each batch it began."""
         self.last_heard = self.now()
         self.exclusive = False
-        answered = list(zip(batches, receipts, strict=False))
-        made = sum(len(b.jobs) - len(r.waiting) for b, r in answered if r.status == "done")
+        made = 0
+        spans: list[Span] = []
+        # Of the first batch that was not done, if there is one.
+        status = "done"
+        for batch, receipt in zip(batches, receipts, strict=False):
+            spans += receipt.spans
+            if receipt.status == "done":
+                made += len(batch.jobs) - len(receipt.waiting)
+            elif status == "done":
+                status = receipt.status
         self.records += made
-        spans = list(chain.from_iterable(receipt.spans for receipt in receipts))
-        if receipts[-1].status in UNUSABLE and all(s.phase != "compute" for s in spans):
+        has_computed = any(span.phase == "compute" for span in spans)
+        if receipts[-1].status in UNUSABLE and not has_computed:
             # It still computes, or never did.
             self.lane.note_loss(batches, _count_jobs(batches))
             return
-        unlike = (r.status for r in receipts if r.status != "done")
         self.lane.note_answer(
             batches,
             spans,
             records=made,
-            batches=len(answered),
-            status=next(unlike, "done"),
+            batches=len(receipts),
+            status=status,
             joules=receipts[-1].joules,
         )
 
@@ -199,6 +215,7 @@ class Replica:
         """Batches it may have in flight, `others` being those of its endpoint elsewhere."""
         placement = self.queue.spec.placement
         if placement.endpoint is not None:
+            # Stages that ask one endpoint share its limit.
             return placement.concurrency - others
         return _IN_FLIGHT
 
@@ -211,6 +228,7 @@ class Replica:
 
     def _inline(self, blob: Blob) -> Blob:
         """`blob` with its bytes where the worker cannot read them itself."""
+        # It can read parts of a shared run directory, but perhaps no files of the data.
         if blob.data is not None or (self.shared and StoredCell.of(blob.place)):
             return blob
         try:

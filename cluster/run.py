@@ -1,4 +1,9 @@
-"""One run from lock to manifest: makes the missing records and keeps the others."""
+"""One run from lock to manifest: makes the missing records and keeps the others.
+
+`execute` is the whole of it: it takes the lock, opens the store and writes the manifest.
+Between, `_Work` counts what is missing, has a `Scheduler` (`schedule.py`) make it on an
+executor, reads all records back, and begins again where parts turn out to be damaged.
+"""
 
 from __future__ import annotations
 
@@ -61,6 +66,11 @@ _WITHOUT_RAY = (
 )
 MADE_VARIABLE = "PLAIT_MADE_FILE"
 """Names a file that a run, when it ends or is stopped, tells how many records it made."""
+_KEPT = (TIMING, FAILURES, RECORDS)
+"""Entries of the manifest that tell of earlier commands too."""
+_STOPPING = "stopping after the batches in flight; interrupt again to stop at once"
+_MOST_REPAIRS = 3
+"""How often one command makes damaged parts again."""
 Reading = Callable[[Iterator[Evaluation], Store], Iterator[Evaluation]]
 """Passes on what it is given, and may keep of it what it likes."""
 
@@ -78,11 +88,6 @@ class CurrentResults(Protocol):
 
     def is_complete(self) -> bool:
         """Return whether a run would make nothing."""
-
-
-_STOPPING = "stopping after the batches in flight; interrupt again to stop at once"
-_MOST_REPAIRS = 3
-"""How often one command makes damaged parts again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +187,8 @@ def execute(
     """
     began = time.monotonic()
     shard = options.shard
-    own = shard.folder(root) if shard else root  # what drivers of shards do not share
+    # The folder of what drivers of shards do not share.
+    own = shard.folder(root) if shard else root
     with (
         RunLock(root, shard, str(about.get(RUN_DIGEST))) as lock,
         RunLog(own, watcher) as log,
@@ -200,6 +206,7 @@ def execute(
         if options.makes:
             stack.enter_context(store.noting_parts(own if shard else None))
         known = read_entries(root / MANIFEST)
+        # Before the lock was there, another command may have made another run of it.
         if known.get(RUN_DIGEST, "") not in ("", options.joins, about.get(RUN_DIGEST)):
             raise RunInUse(f"{root} has changed since this command began; run it again")
         keep_sources(root, options.sources if options.makes else ())
@@ -210,8 +217,9 @@ def execute(
             plan, store, options, log, lock, journal, reading, Control(own), counted
         )
         try:
-            makes = options.makes and shard is None and not options.remake
-            results = current() if makes else None
+            # A shard, or a command that makes records anew, is not done by what is there.
+            whole = options.makes and shard is None and not options.remake
+            results = current() if whole else None
             if results is not None and results.is_complete():
                 work.take(results)
             else:
@@ -229,18 +237,15 @@ def execute(
         # The trace is made of what is in its file then.
         journal.close(status)
         manifest.note_work(work)
-        seconds = time.monotonic() - began
-        earlier = manifest.entries.get(TIMING, {})
-        if entry := timing(earlier, seconds, work.scheduling_s, log.ready):
-            manifest.entries[TIMING] = entry
+        manifest.note_timing(work, seconds=time.monotonic() - began)
         manifest.entries["status"] = status
         if work.waiting:
             manifest.entries["waiting"] = dict(work.waiting)
         if shard is None:
             # A command that noted no session leaves the trace as it is.
-            traced = known.get(TRACE_ENTRY) if work.settled else None
-            if traced and (root / TRACE).exists():
-                manifest.entries[TRACE_ENTRY] = traced
+            former_trace = known.get(TRACE_ENTRY) if work.settled else None
+            if former_trace and (root / TRACE).exists():
+                manifest.entries[TRACE_ENTRY] = former_trace
             else:
                 manifest.entries |= write_trace(root, log.notice)
         manifest.write(status)
@@ -253,10 +258,6 @@ def execute(
         traced=journal.active,
         waiting=work.waiting,
     )
-
-
-_KEPT = (TIMING, FAILURES, RECORDS)
-"""Entries of the manifest that tell of earlier commands too."""
 
 
 def _write_shared_manifest(
@@ -307,16 +308,26 @@ class _ManifestFile:
         self.note_failures(work.watcher)
         records = self.former.get(RECORDS, {})
         if not work.settled:
-            records = _records(work.store, work.plan, records)
+            records = _count_records(work.store, work.plan, records)
         self.entries[RECORDS] = records
 
+    def note_timing(self, work: _Work, seconds: float) -> None:
+        """Note how long a command took, and its workers to load."""
+        former = self.entries.get(TIMING, {})
+        entry = timing(former, seconds, work.scheduling_s, work.watcher.ready)
+        if entry:
+            self.entries[TIMING] = entry
 
-def _records(store: Store, plan: Plan, former: Mapping[str, int]) -> dict[str, int]:
+
+def _count_records(store: Store, plan: Plan, former: Mapping[str, int]) -> dict[str, int]:
     """Return how many records each stage has, those of other plans as they were noted."""
     there = {folder.name for folder in stage_folders(store.root)}
-    others = {name: n for name, n in former.items() if name in there}
-    counts = {spec.folder: len(store.rows(spec)) for spec in plan.stages}
-    return others | {name: n for name, n in counts.items() if n}
+    counts = {name: number for name, number in former.items() if name in there}
+    for spec in plan.stages:
+        number = len(store.rows(spec))
+        if number:
+            counts[spec.folder] = number
+    return counts
 
 
 def executor_of(options: EngineOptions) -> ExecutorName | AbstractContextManager[Executor]:
@@ -353,9 +364,11 @@ def open_executor(
     require_extra("ray", "--executor ray")
     address = options.address
     joins = not (is_local(address) or is_inside_job())
-    # What Ray sends is settled when it is imported.
-    if joins and "ray" not in sys.modules and (sent := use_token(locate(address))):
-        notice(sent)
+    # Whether Ray sends a token is settled when it is imported.
+    if joins and "ray" not in sys.modules:
+        sent = use_token(locate(address))
+        if sent:
+            notice(sent)
     from plait.cluster.executors import on_ray
 
     return on_ray.connect(options.address)
@@ -404,6 +417,7 @@ class _Work:
                 if not self._repair(damage.part):
                     raise
             else:
+                # Workers may have met damage that no reading met.
                 if self.stopped_by or not self._repair():
                     return
         raise StoreError(
@@ -412,6 +426,7 @@ class _Work:
         )
 
     def _repair(self, *damaged: str) -> bool:
+        """Set damaged parts aside and forget those that are gone; whether there are any."""
         if not self.store.set_aside([*damaged, *self.store.suspects]):
             return self.store.forget_missing()
         # Damage is seldom limited to one part, and each would cost another pass.
@@ -420,6 +435,7 @@ class _Work:
         return True
 
     def _make_missing(self, *, announce: bool) -> None:
+        """Make what is missing, if that is asked for, and join small parts."""
         options = self.options
         if options.makes:
             counts = self._still_counted()
@@ -434,31 +450,39 @@ class _Work:
     def _still_counted(self) -> Sequence[StageCount] | None:
         """Return what was counted before the lock was taken, where it holds still."""
         counted = self.counted
-        self.counted = None
-        changed = [s for s in self.plan.stages if not self.store.is_current(s)]
-        for spec in changed:
-            self.store.forget(spec)
-        if counted is None or counted.store.damage or changed:
+        self.counted = None  # it holds for the first attempt only
+        is_changed = False
+        for spec in self.plan.stages:
+            if not self.store.is_current(spec):
+                self.store.forget(spec)
+                is_changed = True
+        if counted is None or counted.store.damage or is_changed:
             return None
         return counted.stages
 
     def _make(self, counts: Sequence[StageCount] | None, *, announce: bool) -> None:
+        """Make what is missing, which is counted unless that was done."""
         if counts is None:
             with self.journal.phase("counting what is missing"):
                 only_scorers = self.options.only_scorers
                 counts = count(self.plan, self.store, only_scorers=only_scorers)
         if announce:
             self.watcher.starting(counts)
-        if any(c.to_run for c in counts) and not self.stopped_by:
+        is_missing = any(stage.to_run for stage in counts)
+        if is_missing and not self.stopped_by:
             self._compute(counts)
 
     def _read_back(self, *, notes: bool) -> None:
+        """Pass all records on to `reading`, and count them on the way."""
         with self.journal.phase("reading results"):
-            read = self.reading(evaluations(self.plan, self.store, notes=notes), self.store)
-            self.totals = totals_of(chain(read, iter_comparisons(self.plan, self.store)))
+            answers = evaluations(self.plan, self.store, notes=notes)
+            comparisons = iter_comparisons(self.plan, self.store)
+            passed_on = self.reading(answers, self.store)
+            self.totals = totals_of(chain(passed_on, comparisons))
             self.usage = usage_of(self.plan, self.store, self.options.shard)
 
     def _compute(self, counts: Sequence[StageCount]) -> None:
+        """Open the executor and work on it, until all is made or a signal comes."""
         stopper = _Stopper(lambda: self.watcher.notice(_STOPPING))
         journal = self.journal
         journal.activate()
@@ -481,6 +505,7 @@ class _Work:
     def _schedule(
         self, executor: Executor, stopper: _Stopper, counts: Sequence[StageCount]
     ) -> None:
+        """Have a scheduler make the records; RunInUse where another driver took over."""
         from plait.cluster.schedule import Interrupted, Scheduler
 
         def obey(request: Request) -> str:
@@ -516,6 +541,7 @@ class _Work:
                 self.control.close()
             self.made += scheduler.made
             self.waiting = scheduler.waiting
-            if file := os.environ.get(MADE_VARIABLE):
-                Path(file).write_text(f"{self.made}\n")
+            made_file = os.environ.get(MADE_VARIABLE)
+            if made_file:
+                Path(made_file).write_text(f"{self.made}\n")
             self.scheduling_s += time.monotonic() - began

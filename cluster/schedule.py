@@ -1,4 +1,10 @@
-"""The scheduler: opens the walks of a plan, and keeps their records in a store."""
+"""The scheduler: opens the walks of a plan, and keeps their records in a store.
+
+`Engine` (`engine.py`) advances walks and has their jobs computed. `Scheduler` adds what a
+run is beside that: which walks are open, what the store knows already, the ceiling of cost,
+requests that go into a provider's batches, parts that are joined meanwhile, progress, and
+what is asked of a run under way (`plait ctl`).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +28,7 @@ from plait.cluster.usage import Spending
 from plait.cluster.walks import Pending, Walker, read
 from plait.cluster.watcher import RunPhase, RunProgress, StageProgress, Watcher
 from plait.cluster.worker import Receipt
-from plait.cluster.workers import Event
+from plait.cluster.workers import StageEvent
 from plait.generators.base import (
     Failure,
     Fault,
@@ -83,38 +89,44 @@ class Scheduler(Engine):
         self.should_stop = should_stop
         self.finished: Counter[str] = Counter()
         """Documents and pairs by outcome."""
-        self._ranks = {s.digest: i for i, s in enumerate(plan.stages)}
+        stages = plan.stages
+        self._ranks = {spec.digest: rank for rank, spec in enumerate(stages)}
+        """Positions of the stages in the chains, by digest."""
         self._feeders = plan.feeders
         self._final = final_lookup(store)
         self._requests: Iterator[DocumentRequest | PlanItem]
         self._requests = chain(plan.requests(), plan.comparisons)
+        """Whose walks are not open yet."""
         self._more_walks = True
+        """Whether there may be any."""
         self._existing = existing or {}
         self._open = 0
+        """Walks that were opened and have not ended."""
         self._entries: set[StageQueue] = set()
         """Of the stages that walks ask for when they are opened."""
-        stages = plan.stages
         ordered = {s.digest: self._feeders.get(s.digest, ()) for s in stages}
         self._outlook: Outlook = Outlook(ordered, len(plan))
         self._foreseen = stages
         self._failed_now: set[str] = set()
         """Keys that failed under this command: only the next command tries them again."""
         self._spending = Spending(options.max_cost, options.shard)
-        self._spending.count_records(store, plan.stages)
-        self._spending.count_batches(store, plan.stages)
+        self._spending.count_records(store, stages)
+        self._spending.count_batches(store, stages)
         self._warn_of_paying_twice()
-        # Other shards read the parts of this one.
-        self._compaction = Compaction(store, self._now) if options.shard is None else None
+        self._compaction: Compaction | None = None
+        if options.shard is None:  # else other shards read the parts
+            self._compaction = Compaction(store, self._now)
         self._shown = -math.inf
+        """When progress was last reported."""
         self._began = self._now()
         self._paused_at: float | None = None
         self._stopping = False
 
     def _warn_of_paying_twice(self) -> None:
         """Say which requests in batches are asked alone, now that a stage uses none."""
-        alone = {s.digest for s in self.plan.stages if not s.placement.batch_api}
+        uses_batches = {s.digest: s.placement.batch_api for s in self.plan.stages}
         for batch in handed_batches(self.store.root):
-            if batch.stage in alone:
+            if not uses_batches.get(batch.stage, True):
                 self._pool.notice(
                     f"{len(batch.requests):,} requests of {batch.stage_name} wait in batch "
                     f"{batch.id or batch.name}; without batch_api = true they are asked "
@@ -132,8 +144,10 @@ class Scheduler(Engine):
                 opens_more = self._open_walks()
                 self._handle(self._stop_paying())
                 self._handle(self._stop_asking())
+                # What queues know of jobs to come decides whether they send full batches.
                 self._note_growth(self._feeders, more=self._more_walks)
                 self._hold_batches_back(opens_more=opens_more)
+                # While walks can be opened, workers are looked after without waiting.
                 self._turn(0.0 if opens_more else 0.1)
                 if self._compaction is not None:
                     self._compaction.turn()
@@ -144,34 +158,41 @@ class Scheduler(Engine):
                 self._compaction.close()
         self.on_turn(self.progress())
 
-    def _stop_paying(self) -> list[Event]:
+    def _stop_paying(self) -> list[StageEvent]:
+        """Give up the stages that cost money, once no more may be paid."""
         reason = self._spending.reason_to_stop()
         if reason is None:
             return []
-        # What goes into a batch was counted when it was queued, or before.
-        ordinary = (p for p in self._queues.values() if not p.spec.placement.batch_api)
-        paid = (p for p in ordinary if self._spending.is_paid(p.spec))
-        return [self._pool.give_up(p, reason, Fault.BUDGET) for p in paid if p.pending]
+        events: list[StageEvent] = []
+        for queue in self._queues.values():
+            # What goes into a batch was counted when it was queued, or before.
+            is_counted = queue.spec.placement.batch_api
+            if queue.pending and not is_counted and self._spending.is_paid(queue.spec):
+                events.append(self._pool.give_up(queue, reason, Fault.BUDGET))
+        return events
 
-    def _stop_asking(self) -> list[Event]:
+    def _stop_asking(self) -> list[StageEvent]:
         """Judgements fail that wait for a judge whose replies cannot be read."""
         failure = Failure(_UNREAD, Fault.UNREAD)
-        events: list[Event] = []
+        events: list[StageEvent] = []
         for queue in self._queues.values():
-            if jobs := queue.unread():
+            jobs = queue.unread()
+            if jobs:
                 self._pool.notice(f"{queue.spec.name} is no longer asked: {_UNREAD}")
-                events.append((queue, [(job, failure) for job in jobs]))
+                events.append(StageEvent.of_failed(queue, jobs, failure))
         return events
 
     def _hold_batches_back(self, *, opens_more: bool) -> None:
         """Have requests that go into a batch wait as long as others may join them."""
-        queues = self._queues.values()
-        others = any(
-            (q.pending or q.out) and not q.spec.placement.batch_api for q in queues
-        )
-        for queue in queues:
+        in_batches: list[StageQueue] = []
+        may_join = opens_more or bool(self._refused)
+        for queue in self._queues.values():
             if queue.spec.placement.batch_api:
-                queue.growing = opens_more or others or bool(self._refused)
+                in_batches.append(queue)
+            elif queue.pending or queue.out:
+                may_join = True
+        for queue in in_batches:
+            queue.growing = may_join
 
     def _finish_in_flight(self) -> None:
         """Wait for batches in flight, for a limited time, and stop."""
@@ -187,11 +208,11 @@ class Scheduler(Engine):
             super()._dispatch()
 
     def _show(self) -> None:
+        """Report progress, every now and then."""
         if self._now() - self._shown > _TURN_S:
             self._shown = self._now()
-            self._journal.note_queues(
-                {q.spec.name: q.pending for q in self._queues.values()}
-            )
+            waiting = {q.spec.name: q.pending for q in self._queues.values()}
+            self._journal.note_queues(waiting)
             self.on_turn(self.progress())
 
     # ----------------------------------------------------------------- live control
@@ -221,6 +242,7 @@ class Scheduler(Engine):
     def _set_budget(self, ceiling: float) -> str:
         spending = self._spending
         spending.set_ceiling(ceiling, self.store, self.plan.stages)
+        # Stages that were given up for want of money are asked again; failed jobs are not.
         for queue in self._queues.values():
             if queue.unusable_fault is Fault.BUDGET:
                 queue.unusable = None
@@ -247,20 +269,23 @@ class Scheduler(Engine):
     def _open_walks(self) -> bool:
         """Open walks as far as workers may need them; whether more could be opened now."""
         until = self._now() + _OPENING_S
-        requested = {queue: queue.requested for queue in self._queues.values()}
+        requested_before = {queue: queue.requested for queue in self._queues.values()}
         more = self._more_walks and self._needs_walks()
         while more and self._now() < until:
             request = next(self._requests, None)
             if request is None:
-                self._more_walks = more = False
+                self._more_walks = False
+                more = False
                 break
             self._outlook.open_walk()
-            if walk := self._walk_of(request):
+            walk = self._walk_of(request)
+            if walk is not None:
                 self._open += 1
                 self._advance(Walker(walk))
             more = self._needs_walks()
+        # Nothing but opened walks has asked meanwhile.
         for queue in self._queues.values():
-            if queue.requested > requested.get(queue, 0):
+            if queue.requested > requested_before.get(queue, 0):
                 self._entries.add(queue)
         return more
 
@@ -287,7 +312,7 @@ class Scheduler(Engine):
 
     def _needs_walks(self) -> bool:
         """Whether too few walks are open to keep the stages busy where they begin."""
-        at_work = self._open - self._left
+        at_work = self._open - self._left  # others wait for a later command
         if at_work < _LEAST_OPEN:
             return True
         return at_work < _MOST_OPEN and any(map(self._is_short, self._entries))
@@ -313,6 +338,7 @@ class Scheduler(Engine):
         return refusal
 
     def _lookup(self, job: Job) -> Outcome[Any] | None:
+        """Return what the store has of a job and this command will not try again."""
         place = self.store.find(job)
         if place is None or not (place.final or job.key in self._failed_now):
             return None
@@ -321,6 +347,7 @@ class Scheduler(Engine):
             return None
         outcome = decode(job.spec.kind, row)
         if job.readable is not None:
+            # One former reply that can be read is enough to go on asking.
             replies = self._queue_of(job.spec).replies
             if not replies[True]:
                 replies[True] += job.readable(outcome)
@@ -347,8 +374,12 @@ class Scheduler(Engine):
         return self._count(queue, rows)
 
     def _keep_failures(self, queue: StageQueue, failed: FailedJobs) -> Iterable[Known]:
-        items = [Item(j.key, j.label, j.input) for j, _ in failed]
-        table = encode(queue.spec.kind, items, [f for _, f in failed], 0.0)
+        items: list[Item] = []
+        failures: list[Failure] = []
+        for job, failure in failed:
+            items.append(Item(job.key, job.label, job.input))
+            failures.append(failure)
+        table = encode(queue.spec.kind, items, failures, 0.0)
         return self._count(queue, self.store.commit(queue.spec, table))
 
     def _count(self, queue: StageQueue, rows: Mapping[str, RecordRow]) -> list[Known]:
@@ -362,7 +393,8 @@ class Scheduler(Engine):
             queue.count(row.outcome)
             if row.outcome == "failed":
                 self._failed_now.add(key)
-            if (readable := queue.readers.pop(key, None)) and row.outcome == "done":
+            readable = queue.readers.pop(key, None)
+            if readable is not None and row.outcome == "done":
                 queue.replies[readable(outcome)] += 1
             outcomes.append((key, outcome))
         return outcomes
@@ -395,6 +427,7 @@ class Scheduler(Engine):
     def _progress_of(self, queue: StageQueue) -> StageProgress:
         replicas = self._pool.of(queue)
         ready = [r for r in replicas if r.state == "ready"]
+        busy = any(r.in_flight for r in ready)
         return StageProgress(
             name=queue.spec.name,
             total=queue.total,
@@ -402,13 +435,14 @@ class Scheduler(Engine):
             made=queue.made,
             waiting=queue.waiting,
             workers=len(ready),
-            state=_state(queue, len(replicas), any(r.in_flight for r in ready), len(ready)),
+            state=_state(queue, replicas=len(replicas), ready=len(ready), busy=busy),
             seconds=queue.working_s,
             usage=dict(queue.usage),
         )
 
 
-def _state(queue: StageQueue, replicas: int, busy: bool, ready: int) -> str:
+def _state(queue: StageQueue, *, replicas: int, ready: int, busy: bool) -> str:
+    """What a stage is doing, see `StageProgress.state`, from what its workers do."""
     if queue.unusable is not None:
         return "unusable"
     if busy:

@@ -31,9 +31,12 @@ _POLL_S = 0.2
 _HEALTH_EVERY_S = 5.0
 _HEALTH_TIMEOUT_S = 10.0
 _STOP_MARGIN_S = 5.0
+"""How much longer than its server the guardian may take to end."""
 _PORT_ATTEMPTS = 3
+"""Starts on other ports, where another process takes the free one first."""
 _SHOWN_LINES = 15
 _SHOWN_BYTES = 3000
+"""Of the end of a log, in a message."""
 _NOT_INHERITED = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "RAY_")
 """Beginnings of variables that are the worker's own: a server may be another
 environment's program, and must not find this one's modules."""
@@ -103,31 +106,29 @@ class ServerProcess:
                 text = file.read().decode(errors="replace")
         except OSError:
             return ""
-        text = without_known_keys(text)
-        asked = f"GET {self.command.health} "  # by plait, every few seconds
-        lines = [x.rstrip() for x in text.splitlines() if x.strip() and asked not in x]
+        asked_by_plait = f"GET {self.command.health} "  # every few seconds
+        lines: list[str] = []
+        for line in without_known_keys(text).splitlines():
+            if line.strip() and asked_by_plait not in line:
+                lines.append(line.rstrip())
         return "\n".join(lines[-_SHOWN_LINES:])
 
     # ------------------------------------------------------------------------ starting
 
     def _start(self) -> None:
+        """Start a guardian, which starts the server; `self.ended` is of this start."""
         self.ended = Future()
-        self.port = self.command.port
-        if not self.port:
-            with socket.socket() as probe:
-                probe.bind((_HOST, 0))
-                self.port = int(probe.getsockname()[1])
+        self.port = self.command.port or _find_free_port()
         self.log.parent.mkdir(parents=True, exist_ok=True)
         argv = [a.replace("{port}", str(self.port)) for a in self.command.argv]
         timeout = str(self.command.stop_timeout_s)
-        own = {k: v for k, v in os.environ.items() if not k.startswith(_NOT_INHERITED)}
         with self.log.open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-I", str(_GUARDIAN), timeout, *argv],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                env={**own, **dict(self.command.env)},
+                env={**_environment_to_inherit(), **dict(self.command.env)},
             )
         assert process.stdin is not None
         assert process.stdout is not None
@@ -137,18 +138,22 @@ class ServerProcess:
         threading.Thread(target=self._read_guardian, args=reading, daemon=True).start()
 
     def _read_guardian(self, lines: Any, ended: Future[str]) -> None:
+        """Read what the guardian says until it has ended; then `ended` has the reason."""
         reason = "it was killed together with its guardian"
         for line in lines:
             word, _, rest = line.decode(errors="replace").strip().partition(" ")
             if word == "started":
                 self._group = int(rest)
             elif word == "exited":
-                killed = int(rest) < 0
-                reason = f"it exited with status {rest}"
-                reason = f"it was killed by signal {-int(rest)}" if killed else reason
+                status = int(rest)
+                if status < 0:
+                    reason = f"it was killed by signal {-status}"
+                else:
+                    reason = f"it exited with status {status}"
             elif word == "failed":
                 reason = f"it could not be started: {rest}"
         lines.close()
+        # Where the guardian was killed, what the server has started may still be there.
         if self._group is not None:
             with contextlib.suppress(OSError):
                 os.killpg(self._group, 9)
@@ -213,6 +218,22 @@ class ServerProcess:
                 limit = f"{self.command.hung_after_s:g} s"
                 self._end(self.ended, f"{self.command.health} gave no answer for {limit}")
                 self.stop()
+
+
+def _find_free_port() -> int:
+    """A port of this machine that nobody listens on now; another process may take it."""
+    with socket.socket() as probe:
+        probe.bind((_HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def _environment_to_inherit() -> dict[str, str]:
+    """The variables of this process that its server is given."""
+    inherited: dict[str, str] = {}
+    for name, value in os.environ.items():
+        if not name.startswith(_NOT_INHERITED):
+            inherited[name] = value
+    return inherited
 
 
 def reported_version(base: str, software: str) -> str | None:

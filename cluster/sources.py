@@ -33,14 +33,17 @@ class StageSource:
     than today's."""
 
     def __str__(self) -> str:
-        modules = {name for name, _ in self.kept.items() ^ self.today.items()}
+        modules: list[str] = []
+        for name in sorted({*self.kept, *self.today}):
+            if self.kept.get(name) != self.today.get(name):
+                modules.append(name)
         version = f"version {self.spec.version}"
-        return f"{self.spec.target} ({version}): {', '.join(sorted(modules))}"
+        return f"{self.spec.target} ({version}): {', '.join(modules)}"
 
 
 def sources_of(stages: Iterable[StageSpec], store: Store) -> list[StageSource]:
     """Return the source of those of `stages` that are a user's own and have some here."""
-    found = []
+    found: list[StageSource] = []
     others_work = bool(drivers_of(store.root))
     for spec in stages:
         # One under a recorded digest is a former version, and makes no records.

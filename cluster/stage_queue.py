@@ -1,4 +1,9 @@
-"""The waiting jobs of one stage, and how the jobs of a failed batch are tried again."""
+"""The waiting jobs of one stage, and how the jobs of a failed batch are tried again.
+
+The engine (`engine.py`) adds jobs, the pool of workers (`workers.py`) takes batches and
+says what became of them, and allocation (`allocation.py`) weighs what waits. A job waits
+on a heap, or in a batch that is to be tried again (`_retries`).
+"""
 
 from __future__ import annotations
 
@@ -95,11 +100,15 @@ class StageQueue:
     waiting_since: float | None = None
     """When its jobs began to wait for a worker."""
     _heap: list[tuple[str, int, int, Job]] = field(default_factory=list)
+    """Jobs that wait, with what orders them: see `add`."""
     _retries: deque[Batch] = field(default_factory=deque)
+    """Batches that came back without records; they are sent before what is on the heap."""
     _deaths: Counter[str] = field(default_factory=Counter)
+    """By key, how many workers have certainly died of a job."""
     _suspects: set[str] = field(default_factory=set)
     """Keys of jobs that were in flight with others when a worker died."""
     _arrivals: int = 0
+    """Jobs that were ever added: of equal ones, the first is sent first."""
     _since: float = 0.0
     """When the jobs that wait began to."""
 
@@ -125,8 +134,10 @@ class StageQueue:
     @property
     def pending(self) -> int:
         """Jobs waiting to be sent."""
-        again = sum(len(b.jobs) for b in self._retries) if self._retries else 0
-        return len(self._heap) + again
+        waiting = len(self._heap)
+        for batch in self._retries:
+            waiting += len(batch.jobs)
+        return waiting
 
     @property
     def total(self) -> int:
@@ -179,6 +190,7 @@ class StageQueue:
         Those after the first are such as a busy worker is given. One that is to be alone
         is.
         """
+        # No more than a share: else one worker would have all that waits, and others none.
         shared = self.pending // (self.limit * max(1, workers) * _SHARES)
         batches: list[Batch] = []
         while len(batches) < max(1, min(most, shared)):
@@ -191,32 +203,48 @@ class StageQueue:
         return batches
 
     def _next(self, idle: bool, workers: int) -> Batch | None:
+        """The batch that `take` counts."""
         if self._retries and (idle or not self._retries[0].alone):
             return self._retries.popleft()
-        size = self.limit
-        if len(self._heap) < size and self.growing and (not idle or self.rest_s):
-            return None
-        if not self.growing:
-            last = len(self._heap) <= size * workers
-            if last and not idle and not self.spec.placement.asks:
+        waiting = len(self._heap)
+        if self.growing:
+            is_full = waiting >= self.limit
+            if not is_full and (not idle or self.rest_s):
                 return None
-            share = math.ceil(len(self._heap) / max(1, workers))
-            size = min(size, max(share, math.ceil(size / 2)))
-        count = min(size, len(self._heap))
+            return self._pop(self.limit)
+        is_last = waiting <= self.limit * workers
+        if is_last and not idle and not self.spec.placement.asks:
+            return None  # those that are idle come first
+        share = math.ceil(waiting / max(1, workers))
+        half_a_batch = math.ceil(self.limit / 2)
+        return self._pop(min(self.limit, max(share, half_a_batch)))
+
+    def _pop(self, most: int) -> Batch | None:
+        """Take the first jobs off the heap; None where there are none."""
+        count = min(most, len(self._heap))
         jobs = tuple(heapq.heappop(self._heap)[-1] for _ in range(count))
         self._since = self.now()
         return Batch(jobs) if jobs else None
 
     def drain(self, chosen: Callable[[Job], bool] = lambda job: True) -> list[Job]:
         """The `chosen` ones of the waiting jobs, taken off the queue; by default all."""
-        jobs = [entry[-1] for entry in self._heap]
-        for batch in self._retries:
-            jobs += batch.jobs
-        self._heap = [entry for entry in self._heap if not chosen(entry[-1])]
+        taken: list[Job] = []
+        heap = self._heap
+        self._heap = []
+        for entry in heap:
+            if chosen(entry[-1]):
+                taken.append(entry[-1])
+            else:
+                self._heap.append(entry)
         heapq.heapify(self._heap)
-        left = (replace(b, jobs=tuple(filterfalse(chosen, b.jobs))) for b in self._retries)
-        self._retries = deque(batch for batch in left if batch.jobs)
-        return list(filter(chosen, jobs))
+        retries = self._retries
+        self._retries = deque()
+        for batch in retries:
+            taken += filter(chosen, batch.jobs)
+            left = tuple(filterfalse(chosen, batch.jobs))
+            if left:
+                self._retries.append(replace(batch, jobs=left))
+        return taken
 
     def finish_batch(self, records: int = 0, busy_s: float = 0.0) -> None:
         """Note that a batch has come back and needs no further attempt.
@@ -230,7 +258,7 @@ class StageQueue:
     def put_back(self, batch: Batch) -> None:
         """Queue a batch again that was never computed."""
         self.out -= 1
-        self._retries.appendleft(batch)
+        self._retries.appendleft(batch)  # first again, as it was
 
     def batch_raised(self, batch: Batch, error: str) -> FailedJobs:
         """Bisect a batch that raised, until the record at fault is alone and fails."""
@@ -245,6 +273,7 @@ class StageQueue:
         self.out -= 1
         if len(batch.jobs) == 1:
             return [(batch.jobs[0], Failure(error, Fault.OUT_OF_MEMORY))]
+        # Half of this batch, which may have been smaller than the limit.
         self.limit = max(1, min(self.limit, len(batch.jobs) // 2))
         for job in batch.jobs:
             self.add(job)
@@ -259,15 +288,17 @@ class StageQueue:
         have other causes, and one request at a time would leave the next server idle.
         """
         self.out -= 1
+        keys = [job.key for job in batch.jobs]
         if not certain:
-            suspected = all(job.key in self._suspects for job in batch.jobs)
-            self._suspects.update(job.key for job in batch.jobs)
-            alone = suspected or self.spec.placement.server is None
+            were_suspects = self._suspects.issuperset(keys)
+            self._suspects.update(keys)
+            alone = were_suspects or self.spec.placement.server is None
             self._retries.append(Batch(batch.jobs, alone=alone))
             return []
-        self._deaths.update(job.key for job in batch.jobs)
+        self._deaths.update(keys)
         job, *others = batch.jobs
         if others:
+            # One of them is at fault: halves, each alone with its worker, tell which.
             self._split(batch, alone=True)
             return []
         if self._deaths[job.key] < DEATHS_TO_QUARANTINE:
@@ -278,6 +309,7 @@ class StageQueue:
         return [(job, Failure(message, fault))]
 
     def _split(self, batch: Batch, alone: bool = False) -> None:
+        """Queue a batch again in two halves."""
         middle = (len(batch.jobs) + 1) // 2
         for half in (batch.jobs[:middle], batch.jobs[middle:]):
             self._retries.append(Batch(half, alone=alone or batch.alone))

@@ -293,10 +293,11 @@ class Store:
             try:
                 return self._read(spec, found)
             except FileNotFoundError:
-                self._look_again(spec)
+                self._look_again(spec)  # others may have joined the part meanwhile
             except DamagedPart as damage:
                 self.go_on_without(damage, _UNREAD)
                 self._indices.pop(spec.digest, None)
+            # Another part may have it by now.
             found = self._index(spec).find(place.key)
         raise self._changes(spec)
 
@@ -324,6 +325,7 @@ class Store:
         index = self._index(spec)
         for key, row in rows.items():
             place = index.find(key)
+            # A look at the folder may have found the very record before its receipt came.
             if place is not None and (place.part, place.row) != (row.part, row.row):
                 former = self.read(spec, place)
                 if former is not None and not row.supersedes(former, spec.kind):
@@ -437,7 +439,7 @@ class Store:
         if not self.repairs:
             self.go_on_without(damage, _UNREAD)
         elif not self.set_aside([damage.part]):
-            raise damage
+            raise damage  # it is whole here, gone, or of another run directory
 
     def _weigh(self, kind: Kind, index: RecordIndex, rows: Rows) -> Worth:
         """Read by what one of several records of a key is chosen."""

@@ -75,6 +75,7 @@ class Spending:
         specs = {spec.digest: spec for spec in stages}
         for batch in handed_batches(store.root):
             spec = specs.get(batch.stage)
+            # Those without a record.
             left = dict(batch.requests)
             for key, request in batch.requests.items():
                 place = None if spec is None else store.place(spec, key)
@@ -92,7 +93,8 @@ class Spending:
         """
         if job.key in self._reserved:
             return None
-        if reason := self.reason_to_stop():
+        reason = self.reason_to_stop()
+        if reason:
             return reason
         most = most_cost(job)
         if self.ceiling is not None and self.spent + most > self.ceiling:
@@ -115,6 +117,7 @@ class Spending:
 
     def count_receipt(self, spec: StageSpec, receipt: Receipt) -> None:
         """Count what one batch has cost."""
+        # A server that reports no tokens has no cost, and no ceiling could be kept.
         cost = receipt.usage.get("cost")
         self._add(spec, cost)
         answered = any(row.outcome == "done" for row in receipt.rows.values())
@@ -156,14 +159,15 @@ def most_cost(job: Job) -> float:
 
 
 def _has_prices(spec: StageSpec) -> bool:
-    priced = any(spec.options.get(name) for name in _PRICES)
-    return spec.placement.endpoint is not None and priced
+    is_priced = any(spec.options.get(name) for name in _PRICES)
+    return spec.placement.endpoint is not None and is_priced
 
 
 def _pieces(store: Store, spec: StageSpec, shard: Shard | None) -> Iterator[pa.Table]:
     """Usage and seconds of the records of `spec`, or of those of a shard's queries."""
     if shard is None:
-        yield from (piece.table for piece in store.pieces(spec, ["usage", "seconds"]))
+        for piece in store.pieces(spec, ["usage", "seconds"]):
+            yield piece.table
         return
     for piece in store.pieces(spec, ["label", "usage", "seconds"]):
         labels = piece.table.column("label").to_pylist()
@@ -192,10 +196,12 @@ class UsageSum:
             return
         # Records of one stage often use the same: each text is read once.
         for counted in table.column("usage").value_counts().to_pylist():
+            records = counted["counts"]
             used = json.loads(counted["values"])
-            n = counted["counts"]
-            own = {k: v if k in PEAKS else v * n for k, v in used.items()}
-            add_usage(self.total, own)
+            for name in used:
+                if name not in PEAKS:
+                    used[name] *= records
+            add_usage(self.total, used)
         seconds = pc.sum(table.column("seconds"), min_count=0).as_py()
         self._busy = (self._busy or 0.0) + seconds
 

@@ -1,7 +1,10 @@
 """Whether a store is whole: every byte of every column, the digests inside, the numbers.
 
-for stage in verify(Path("runs/mine")):
-    print(stage.name, stage.records, [str(p.part) for p in stage.damaged])
+    for stage in verify(Path("runs/mine")):
+        print(stage.name, stage.records, [str(p.part) for p in stage.damaged])
+
+The store checks a part that was reported damaged in the same way (`check_part`), before it
+sets it aside.
 """
 
 from __future__ import annotations
@@ -14,8 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -36,6 +38,7 @@ from plait.generators.buckets import AnyPath, local_copy
 from plait.generators.images import ImageError, decode
 
 _JSON = ("usage", "notes", "segments", "parts")
+"""Columns that hold JSON."""
 
 
 @dataclass(slots=True)
@@ -63,6 +66,7 @@ def check_part(part: AnyPath, *, images: bool = False) -> PartCheck:
     check = PartCheck(part)
     try:
         with reading(str(part)), local_copy(part) as copy:
+            # How many records a damaged part has is told where its keys can be read.
             with suppress(DamagedPart):
                 keys = read_part(copy, ["key"]).column(0).to_pylist()
                 check.records = len(keys)
@@ -71,6 +75,7 @@ def check_part(part: AnyPath, *, images: bool = False) -> PartCheck:
                 _check_groups(parquet, check, images)
             with copy.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
+            # Parts of earlier versions have no digest in their names.
             if digest_in_name(part) not in (None, digest):
                 raise ValueError("its bytes are not those that were written")
     except DamagedPart as damage:
@@ -86,11 +91,19 @@ def _check_groups(file: pq.ParquetFile, check: PartCheck, images: bool) -> None:
         table.validate(full=True)
         for record in table.to_pylist():
             _check_record(kind, record)
-            cells = (record.get("image"), *(record.get("images") or ()))
-            stored = [cell["bytes"] for cell in cells if cell is not None]
+            stored = _images_of(record)
             check.images += len(stored)
             if images and not all(map(_is_image, stored)):
                 check.undecodable.append(record["key"])
+
+
+def _images_of(record: Mapping[str, Any]) -> list[bytes]:
+    """The bytes of the images of one record, of whatever kind."""
+    images: list[bytes] = []
+    for cell in (record.get("image"), *(record.get("images") or ())):
+        if cell is not None:
+            images.append(cell["bytes"])
+    return images
 
 
 def _check_record(kind: Kind | None, record: Mapping[str, Any]) -> None:
@@ -121,9 +134,15 @@ def _digests(
 def _of_draft(
     record: Mapping[str, Any], column: Literal["payload", "images"]
 ) -> Iterator[tuple[str, bytes | None]]:
-    field = "digest" if column == "images" else "payload"
-    segments = json.loads(record["segments"])
-    digests = [s[field] for s in segments if s.get(field) is not None]
+    """(digest, bytes) of what one column of a draft holds; the segments name the digests.
+
+    ValueError where there are more of the ones than of the others.
+    """
+    name = "digest" if column == "images" else "payload"
+    digests: list[str] = []
+    for segment in json.loads(record["segments"]):
+        if segment.get(name) is not None:
+            digests.append(segment[name])
     for digest, item in zip(digests, record.get(column) or (), strict=True):
         yield digest, item["bytes"] if isinstance(item, dict) else item
 
@@ -134,6 +153,26 @@ def _is_image(data: bytes) -> bool:
     except ImageError:
         return False
     return True
+
+
+class _Held(NamedTuple):
+    """The records that some parts hold."""
+
+    keys: set[str]
+    unnamed: int
+    """Records of parts of which the keys cannot be read, but their number."""
+
+    @classmethod
+    def by(cls, checks: Sequence[PartCheck]) -> _Held:
+        """Return those of the parts that were checked."""
+        keys: set[str] = set()
+        unnamed = 0
+        for check in checks:
+            if check.keys is None:
+                unnamed += check.records or 0
+            else:
+                keys |= check.keys
+        return cls(keys, unnamed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,24 +205,25 @@ class StageCheck:
     @property
     def undecodable(self) -> list[str]:
         """Keys of records whose bytes are intact but cannot be decoded as an image."""
-        return list(chain.from_iterable(check.undecodable for check in self.checks))
+        keys: list[str] = []
+        for check in self.checks:
+            keys += check.undecodable
+        return keys
 
     @property
     def lost(self) -> int:
         """Number of records to be made again: those that are in no intact part."""
-        intact = [c.keys for c in self.checks if c.damage is None and c.keys is not None]
-        named = [check.keys for check in self.damaged if check.keys is not None]
-        unnamed = sum(c.records or 0 for c in self.damaged if c.keys is None)
-        return len(frozenset().union(*named) - frozenset().union(*intact)) + unnamed
+        intact = _Held.by([check for check in self.checks if check.damage is None])
+        damaged = _Held.by(self.damaged)
+        return len(damaged.keys - intact.keys) + damaged.unnamed
 
     @property
     def missing(self) -> int:
         """Records that were there at the end of a run and are in no part of any kind."""
         if self.uncounted:
             return 0
-        named = [check.keys for check in self.checks if check.keys is not None]
-        unnamed = sum(c.records or 0 for c in self.checks if c.keys is None)
-        return max(0, self.noted - len(frozenset().union(*named)) - unnamed)
+        held = _Held.by(self.checks)
+        return max(0, self.noted - len(held.keys) - held.unnamed)
 
     @property
     def unsigned(self) -> int:
@@ -203,31 +243,34 @@ def verify(root: AnyPath, noted: Mapping[str, int] | None = None) -> Iterator[St
     """
     noted = noted or {}
     missing = [root / "stages" / name for name in missing_parts(root)]
+    # Folders that are there, those that were, and those of parts that were removed.
+    folders = stage_folders(root)
+    folders += [root / "stages" / name for name in noted]
+    folders += [part.parent for part in missing]
+    # A stage that was renamed has its records in several folders, with the same digest.
     stages: dict[str, dict[str, AnyPath]] = defaultdict(dict)
-    had = [*(root / "stages" / name for name in noted), *(p.parent for p in missing)]
-    for folder in (*stage_folders(root), *had):
-        # A stage that was renamed has its records in several folders.
-        stages[folder.name.rpartition("-")[2]].setdefault(folder.name, folder)
-    for folders in stages.values():
-        most = max(noted.get(name, 0) for name in folders)
-        gone = [part for part in missing if part.parent.name in folders]
-        checks = _checks([*folders.values()])
-        if checks or most or gone:
-            yield StageCheck(next(iter(folders)), checks, most, gone)
-
-
-def _parts_of(folders: Sequence[AnyPath]) -> Iterator[AnyPath]:
     for folder in folders:
-        yield from parts_in(folder)
+        _, _, digest = folder.name.rpartition("-")
+        stages[digest].setdefault(folder.name, folder)
+    for of_stage in stages.values():
+        most = max(noted.get(name, 0) for name in of_stage)
+        gone = [part for part in missing if part.parent.name in of_stage]
+        checks = _check_all(list(of_stage.values()))
+        if checks or most or gone:
+            yield StageCheck(next(iter(of_stage)), checks, most, gone)
 
 
-def _checks(folders: Sequence[AnyPath]) -> list[PartCheck]:
+def _check_all(folders: Sequence[AnyPath]) -> list[PartCheck]:
     """Check all parts, those too that others have been joined to meanwhile."""
-    found: dict[AnyPath, PartCheck | None] = {}
-    while left := [p for p in _parts_of(folders) if p not in found]:
+    checks: dict[AnyPath, PartCheck | None] = {}
+    while True:
+        left: list[AnyPath] = []
+        for folder in folders:
+            left += [part for part in parts_in(folder) if part not in checks]
+        if not left:
+            return [check for check in checks.values() if check is not None]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            found |= zip(left, pool.map(_check, left), strict=True)
-    return [check for check in found.values() if check is not None]
+            checks |= zip(left, pool.map(_check, left), strict=True)
 
 
 def _check(part: AnyPath) -> PartCheck | None:

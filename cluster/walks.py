@@ -1,4 +1,9 @@
-"""Walks: one generator per (system, query, repeat), advanced as outcomes become known."""
+"""Walks: one generator per (system, query, repeat), advanced as outcomes become known.
+
+A walk yields the jobs that it needs next and is sent their outcomes. The engine has a
+`Walker` for each that is open, and waits with it for what is missing; readers and counts
+follow a walk by `read`, which gives up where something is missing.
+"""
 
 from __future__ import annotations
 
@@ -59,6 +64,7 @@ class Walker(Generic[T]):
                 if self.pending is None:
                     jobs = next(self.walk)
                 else:
+                    # Several of the jobs may be the same one.
                     known = self._outcomes
                     jobs = self.walk.send([known[job.key] for job in self.pending.jobs])
             except StopIteration as stop:
@@ -78,6 +84,7 @@ class Walker(Generic[T]):
             if missing:
                 self.steps += 1
                 return None
+            # All are known: the walk goes on at once.
 
     def give(self, key: str, outcome: Outcome[Any]) -> bool:
         """Note an outcome that it waits for; whether it can go on."""

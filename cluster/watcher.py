@@ -127,8 +127,10 @@ FAILURES = "worker_failures"
 """The manifest's entry."""
 LOG = "run.log"
 STDERR_FOLDER = ".stderr"
+"""Of a run directory: what its workers write, in a file each."""
 _GATHERED_EVERY_S = 2.0
 _LARGEST_READ = 1 << 20
+"""Bytes of a file that are put into the log at a time."""
 _MOST_LISTED = 1000
 """Failures of workers that the manifest lists, the latest ones; the log has them all."""
 
@@ -234,20 +236,23 @@ class RunLog(Watcher):
                 return
             for file in sorted(self._folder.iterdir()):
                 with contextlib.suppress(OSError):
-                    while chunk := self._unread(file, last=last):
+                    chunk = self._read_new(file, last=last)
+                    while chunk:
                         self._write(chunk.decode(errors="replace"), file.name)
+                        chunk = self._read_new(file, last=last)
                     if last:
                         file.unlink()
             if last:
                 self._folder.rmdir()
 
-    def _unread(self, file: Path, *, last: bool) -> bytes:
+    def _read_new(self, file: Path, *, last: bool) -> bytes:
         """The next whole lines of a file; its unfinished line too where it is the last."""
         offset = self._offsets.get(file, 0)
         with file.open("rb") as source:
             source.seek(offset)
             chunk = source.read(_LARGEST_READ)
         if not last and len(chunk) < _LARGEST_READ:
+            # The rest of a line that is being written comes with the next reading.
             chunk = chunk[: chunk.rfind(b"\n") + 1]
         self._offsets[file] = offset + len(chunk)
         return chunk

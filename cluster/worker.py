@@ -5,6 +5,9 @@ A process whose stage has no more work may `host` another: what it has imported 
 While one batch computes, the next one's inputs are read and the last one's results are
 written, each in its own thread; only the stage itself is never entered twice at a time
 (unless it declares itself `concurrent`, as endpoints do).
+
+The driver starts a `Worker` through an executor (`executors/`), and calls `describe`,
+`load`, then `run_all` for each message of batches. It gets a `Receipt` for each batch.
 """
 
 from __future__ import annotations
@@ -14,14 +17,12 @@ import gc
 import hashlib
 import os
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -33,14 +34,14 @@ from plait.cluster.parts import Committer, DamagedPart, StoreError
 from plait.cluster.record_values import with_bytes
 from plait.cluster.records import Item, RecordRow, encode, rows_of
 from plait.cluster.server_process import ServerProcess, bypass_proxies, log_path
+from plait.cluster.stage_call import StageCall
+from plait.cluster.threads import ComputeThread, in_background
 from plait.cluster.tracing.journal import Span, SpanList
 from plait.cluster.watcher import redirect_stderr
 from plait.generators.base import (
     Failure,
     Fault,
-    Kind,
     Outcome,
-    Result,
     Skip,
     StageInput,
     StageSpec,
@@ -50,10 +51,7 @@ from plait.generators.batches import Asked, Waiting
 from plait.generators.buckets import any_path
 from plait.generators.document import Request, with_blobs
 from plait.generators.errors import UsageError, WriteError
-from plait.generators.images import ImageError
-from plait.generators.returned import VALID, outcome_of
 from plait.generators.secrets import know, print_error, without_keys_in
-from plait.generators.source import place_of
 
 TOKEN_FOLDER = ".nodes"
 """Where workers leave a token to show the driver that they write to the same folder."""
@@ -98,13 +96,20 @@ class Receipt:
     @property
     def took_s(self) -> float:
         """How long its worker was at the batch: reading, computing and writing."""
-        timed = sum(s.end - s.begin for s in self.spans if s.phase in _OF_BATCHES)
-        return max(self.busy_s, timed / 1e9)
+        timed_ns = 0
+        for span in self.spans:
+            if span.phase in _OF_BATCHES:
+                timed_ns += span.end - span.begin
+        return max(self.busy_s, timed_ns / 1e9)
 
 
 UNUSABLE = ("timeout", "broken")
 """Receipts after which a worker is not given anything more."""
 _OF_BATCHES = ("read", "compute", "write")
+"""Phases of the work at a batch; others are of loading."""
+_NOTICED_S = 0.5
+"""How long after a connection was refused the end of a server may be noticed."""
+_NO_ITEM = Item("", "", Request(()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,144 +137,12 @@ class Computed:
         )
 
 
-_NOTICED_S = 0.5
-"""How long after a connection was refused the end of a server may be noticed."""
-_NO_ITEM = Item("", "", Request(()))
-
-
 class _OverdueBatch(Exception):
     """A batch is still computing; not a TimeoutError, which a stage may raise itself."""
 
 
 class _ServerEnded(Exception):
     """The stage's own server has ended while it was asked."""
-
-
-@dataclass
-class _TimedCall:
-    spec: StageSpec
-    stage: Any
-    inputs: list[StageInput]
-    spans: SpanList
-    tell: Callable[[Exception], None]
-    """Prints an error that a record failed by."""
-    meter: EnergyMeter | None = None
-    """Counts the energy that the records of the batch share."""
-    started: threading.Event = field(default_factory=threading.Event)
-    busy_s: float = 0.0
-
-    def __call__(self) -> list[Outcome[Any]]:
-        """Return the stage's outcomes, one per input."""
-        self.started.set()
-        before = self.meter.joules() if self.meter else None
-        began = time.perf_counter()
-        with self.spans.phase("compute"):
-            returned = self.stage(self.inputs)
-            if self.spec.kind is Kind.SCORE:
-                from plait.scorers.own_parts import with_scores
-
-                returned = with_scores(self.stage, returned)
-        self.busy_s = time.perf_counter() - began
-        outcomes = without_keys_in(_one_for_each(self, returned))
-        after = self.meter.joules() if self.meter else None
-        if before is None or after is None:
-            return outcomes
-        counted = sum(isinstance(o, Result | Failure) for o in outcomes)
-        share = {"joules": (after - before) / max(1, counted)}
-        return [
-            replace(o, usage={**o.usage, **share}) if isinstance(o, Result | Failure) else o
-            for o in outcomes
-        ]
-
-
-def _one_for_each(call: _TimedCall, returned: Any) -> list[Outcome[Any]]:
-    """What a stage returned as an outcome for each input; a Failure for what is none.
-
-    Where their numbers differ, nobody knows which outcome is of which input, and a failure
-    stands for each. The batch is not bisected: of one input alone, a stage that looks at
-    the first only would seem to be right.
-    """
-    inputs = call.inputs
-    given = len(returned) if isinstance(returned, list | tuple) else type(returned).__name__
-    if given == len(inputs):
-        return [_outcome(call, one) for one in returned]
-    many = "1 input" if len(inputs) == 1 else f"{len(inputs)} inputs"
-    reason = (
-        f"{_name(call)} returned {given} for {many}; it must return a list with one "
-        "outcome for each, in order"
-    )
-    return [Failure(reason, Fault.ERROR) for _ in inputs]
-
-
-def _outcome(call: _TimedCall, returned: Any) -> Outcome[Any]:
-    """One of what a stage returned; an exception that stands for it fails it alone."""
-    if isinstance(returned, Exception):
-        if stage_fault(returned) != "raised":
-            raise returned
-        call.tell(returned)
-        return Failure(error_text(returned), Fault.ERROR)
-    kind = call.spec.kind
-    try:
-        return outcome_of(kind, returned)
-    except ImageError as error:
-        reason = f"{_name(call)} returned an image that cannot be used: {error}"
-    except TypeError as error:
-        reason = f"{_name(call)} {error}; valid: {VALID[kind]}"
-    return Failure(reason, Fault.ERROR)
-
-
-def _name(call: _TimedCall) -> str:
-    """The name of what computes, and where its code is."""
-    place = place_of(call.stage)
-    return f"{call.spec.target} ({place})" if place else call.spec.target
-
-
-class Lane(Executor):
-    """A thread that computes one call at a time."""
-
-    def __init__(self) -> None:
-        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
-        self._calls = SimpleQueue()
-        self._thread: threading.Thread | None = None
-
-    def submit(self, call: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
-        """Return the answer to a call, once those before it have been computed."""
-        future: Future[Any] = Future()
-        self._calls.put((future, partial(call, *args, **named)))
-        if self._thread is None:
-            self.abandon()
-        return future
-
-    def abandon(self) -> None:
-        """Go on with the next call in another thread, whatever this one does."""
-        self._thread = threading.Thread(target=self._compute, daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        """End the thread, once it has computed what was submitted."""
-        self._calls.put(None)
-
-    def _compute(self) -> None:
-        while self._thread is threading.current_thread():
-            if (call := self._calls.get()) is None:
-                return
-            _answer(*call)
-            del call  # and with it what was computed, while there is nothing to do
-
-
-def _answer(future: Future[Any], call: Callable[[], Any]) -> None:
-    try:
-        future.set_result(call())
-    except BaseException as error:
-        future.set_exception(error)
-
-
-def in_background(function: Callable[..., Any], *args: Any) -> Future[Any]:
-    """Return the answer of a thread that does not keep the process from ending."""
-    future: Future[Any] = Future()
-    call = (future, partial(function, *args))
-    threading.Thread(target=_answer, args=call, daemon=True).start()
-    return future
 
 
 class Worker:
@@ -296,7 +169,7 @@ class Worker:
         self._host = host
         self._log_folder = any_path(log_folder or root)
         self._shared = True
-        self._compute: Executor = Lane()
+        self._compute: Executor = ComputeThread()
         """In which the stage is loaded and computes."""
         self._assign(spec, secrets, used)
 
@@ -306,6 +179,7 @@ class Worker:
         secrets: Mapping[str, str] | None = None,
         used: Mapping[str, float] | None = None,
     ) -> None:
+        """Begin anew with a stage that is not loaded yet."""
         self.spec = spec
         self._secrets = dict(secrets or {})
         self._used = dict(used or {})
@@ -314,20 +188,27 @@ class Worker:
         """Where the stage hands requests in to batches, if it does."""
         self._server: ServerProcess | None = None
         self._loading = SpanList()
+        """How long loading took, until the first receipt tells it."""
         self._meter: EnergyMeter | None = None
         self._told = set[str]()
+        """Errors that were printed."""
         self._committer = Committer(self.root / "stages" / spec.folder)
 
     def describe(self, samples: Sequence[tuple[str, str]]) -> WorkerInfo:
         """Say what this process sees; `samples` are (path, digest) of task images."""
+        sees_data = all(_holds(path, digest) for path, digest in samples)
+        return WorkerInfo(self._leave_token(), sees_data)
+
+    def _leave_token(self) -> str | None:
+        """Write a file that shows the driver whether both see the same run directory."""
         token = f"{self._host}-{os.getpid()}-{time.time_ns()}"
         try:
             folder = self.root / TOKEN_FOLDER
             folder.mkdir(parents=True, exist_ok=True)
             (folder / token).write_bytes(b"")
         except (OSError, UsageError):  # such as a bucket, and no library for it
-            token = ""
-        return WorkerInfo(token or None, all(_holds(*sample) for sample in samples))
+            return None
+        return token
 
     def ping(self) -> None:
         """Returns as long as the process is alive."""
@@ -375,6 +256,7 @@ class Worker:
             self._server.stop()
 
     def _build(self) -> Any:
+        """The stage, loaded, with its server and its desk where it has any."""
         os.environ.update(self._secrets)
         know(self.spec.secrets)
         gpus = float(self.spec.placement.num_gpus)
@@ -427,9 +309,11 @@ class Worker:
                 break
         receipts = self._keep(computed)
         if self._desk is not None:
+            # Requests are forgotten only now that they have a committed record.
             for receipt in receipts:
                 self._desk.settle(receipt.rows)
         joules = None if self._meter is None else self._meter.joules()
+        # The first receipt tells how long loading took, too.
         loading = self._loading
         self._loading = SpanList()
         receipts[0] = replace(receipts[0], spans=(*loading, *receipts[0].spans))
@@ -440,16 +324,10 @@ class Worker:
         if self._desk is not None:
             return self._run_at_desk(items)
         spans = SpanList()
-        inputs: list[tuple[int, StageInput]] = []
-        outcomes: dict[int, Outcome[Any]] = {}
         damaged: dict[str, None] = {}
         with spans.phase("read"):
-            for i, item in enumerate(items):
-                read = _read_input(item, damaged)
-                if isinstance(read, Failure):
-                    outcomes[i] = read
-                else:
-                    inputs.append((i, read))
+            reads = [_read_input(item, damaged) for item in items]
+        inputs = [read for read in reads if not isinstance(read, Failure)]
         try:
             made, busy_s = self._run_stage(inputs, spans)
         except _OverdueBatch as error:
@@ -458,10 +336,9 @@ class Worker:
             return Receipt("broken", str(error), spans=spans)
         except Exception as error:
             return replace(self._receipt_of(error), spans=spans)
-        for (position, _), outcome in zip(inputs, made, strict=True):
-            outcomes[position] = outcome
-        ordered = [outcomes[i] for i in range(len(items))]
-        return Computed(items, ordered, busy_s, spans, tuple(damaged))
+        left = iter(made)
+        outcomes = [read if isinstance(read, Failure) else next(left) for read in reads]
+        return Computed(items, outcomes, busy_s, spans, tuple(damaged))
 
     def _run_at_desk(self, items: list[Item]) -> Computed | Receipt:
         """Collect what batches have answered of the requests, and hand in the others.
@@ -470,7 +347,9 @@ class Worker:
         """
         spans = SpanList()
         damaged: dict[str, None] = {}
-        asked = {i.key: Asked(i.label, partial(_read_input, i, damaged)) for i in items}
+        asked: dict[str, Asked] = {}
+        for item in items:
+            asked[item.key] = Asked(item.label, partial(_read_input, item, damaged))
         began = time.perf_counter()
         try:
             with spans.phase("compute"):
@@ -494,26 +373,29 @@ class Worker:
         return Computed(made, outcomes, busy_s, spans, tuple(damaged), waiting)
 
     def _run_stage(
-        self, inputs: list[tuple[int, StageInput]], spans: SpanList
+        self, inputs: list[StageInput], spans: SpanList
     ) -> tuple[list[Outcome[Any]], float]:
+        """An outcome for each input, and the seconds that the stage took.
+
+        Raises what the stage raises, _OverdueBatch and _ServerEnded.
+        """
         if not inputs:
             return [], 0.0
-        given = [value for _, value in inputs]
-        call = _TimedCall(self.spec, self._stage, given, spans, self._tell)
+        call = StageCall(self.spec, self._stage, inputs, spans, self._tell)
         if self._server is not None:
             return self._ask_server(call, self._server)
         if getattr(self._stage, "concurrent", False):
             return call(), call.busy_s
         call.meter = self._meter  # batches that overlap cannot tell their shares
         future: Future[list[Outcome[Any]]] = self._compute.submit(call)
-        call.started.wait()
+        call.started.wait()  # the time limit is of computing, not of waiting for its turn
         limit = self.spec.placement.batch_timeout_s
         if wait([future], limit).not_done:
             raise _OverdueBatch(f"took longer than {limit:g} s")
         return future.result(), call.busy_s
 
     def _ask_server(
-        self, call: _TimedCall, server: ServerProcess
+        self, call: StageCall, server: ServerProcess
     ) -> tuple[list[Outcome[Any]], float]:
         """As `_run_stage`, of a stage that asks its own server; `_ServerEnded`.
 
@@ -539,25 +421,29 @@ class Worker:
             return receipts
         writing = SpanList()
         with writing.phase("write"):
-            receipts = [
-                self._encode(batch) if isinstance(batch, Computed) else batch
-                for batch in computed
-            ]
+            receipts = []
+            for batch in computed:
+                if isinstance(batch, Computed):
+                    batch = self._encode(batch)
+                receipts.append(batch)
             if self._shared:
                 receipts = self._commit(receipts)
-        last = receipts[-1]  # with which is noted how long all were written
-        return [*receipts[:-1], replace(last, spans=(*last.spans, *writing))]
+        # How long all were written is noted with the last of them.
+        last = receipts[-1]
+        receipts[-1] = replace(last, spans=(*last.spans, *writing))
+        return receipts
 
     def _encode(self, batch: Computed) -> Receipt:
         """Return a receipt with the records of a batch as a table."""
-        usage = dict[str, float]()
         if not batch.items:
             return batch.receipt()
+        seconds_each = batch.busy_s / len(batch.items)
         try:
-            seconds = batch.busy_s / len(batch.items)
-            table = encode(self.spec.kind, batch.items, batch.outcomes, seconds)
+            table = encode(self.spec.kind, batch.items, batch.outcomes, seconds_each)
         except Exception as error:
+            # Such as an image of the stage's that cannot be encoded: the batch is bisected.
             return replace(self._receipt_of(error), spans=batch.spans)
+        usage = dict[str, float]()
         for outcome in batch.outcomes:
             add_usage(usage, getattr(outcome, "usage", {}))
         return batch.receipt(table=table, usage=usage)
@@ -569,14 +455,11 @@ class Worker:
             return list(receipts)
         try:
             part, first = self._committer.commit(pa.concat_tables(tables))
+        except StoreError as error:
+            return _replace_written(receipts, Receipt("store", str(error)))
         except Exception as error:
-            refused = isinstance(error, StoreError)
-            failed = Receipt("store", str(error)) if refused else self._receipt_of(error)
-            return [
-                receipt if receipt.table is None else replace(failed, spans=receipt.spans)
-                for receipt in receipts
-            ]
-        committed = []
+            return _replace_written(receipts, self._receipt_of(error))
+        committed: list[Receipt] = []
         for receipt in receipts:
             if receipt.table is not None:
                 rows = rows_of(self.spec.kind, receipt.table, part, first)
@@ -586,6 +469,7 @@ class Worker:
         return committed
 
     def _receipt_of(self, error: Exception) -> Receipt:
+        """The receipt of a batch that raised, after the error was printed."""
         self._tell(error)
         text = error_text(error)
         return Receipt(stage_fault(error), text)
@@ -596,6 +480,16 @@ class Worker:
         if text not in self._told:
             self._told.add(text)
             print_error(from_own_code(error))
+
+
+def _replace_written(receipts: Sequence[Receipt], failed: Receipt) -> list[Receipt]:
+    """The receipts, with `failed` for those whose records could not be written."""
+    replaced: list[Receipt] = []
+    for receipt in receipts:
+        if receipt.table is not None:
+            receipt = replace(failed, spans=receipt.spans)
+        replaced.append(receipt)
+    return replaced
 
 
 def _read_input(item: Item, damaged: dict[str, None]) -> StageInput | Failure:

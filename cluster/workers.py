@@ -26,7 +26,7 @@ from plait.cluster.tracing.journal import SpanJournal
 from plait.cluster.usage import usage_of_stage
 from plait.cluster.watcher import FailureKind, Watcher, WorkerFailure
 from plait.cluster.worker import TOKEN_FOLDER, Receipt, WorkerInfo
-from plait.generators.base import Failure, Fault, StageSpec
+from plait.generators.base import Failure, Fault, Job, StageSpec
 from plait.generators.buckets import AnyPath
 from plait.generators.secrets import know
 
@@ -44,8 +44,18 @@ _KINDS: Mapping[Fault | None, FailureKind] = {
 _MOST_DEATHS = 3
 """Deaths while loading, on one node that lives on, after which a stage is not loadable."""
 
-Event = tuple[StageQueue, Receipt | FailedJobs]
-"""The outcome of a batch: a receipt of committed records, or records that failed."""
+
+class StageEvent(NamedTuple):
+    """What has become of jobs of a stage, for the engine to keep and to tell walks."""
+
+    queue: StageQueue
+    outcome: Receipt | FailedJobs
+    """The receipt of a batch whose records are committed, or jobs that failed."""
+
+    @classmethod
+    def of_failed(cls, queue: StageQueue, jobs: Sequence[Job], why: Failure) -> StageEvent:
+        """Return that these jobs failed, all for the same reason."""
+        return cls(queue, [(job, why) for job in jobs])
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +216,7 @@ class WorkerPool:
 
     def start(self, queue: StageQueue, node: str) -> None:
         """Start one more worker of a stage."""
-        queue.waiting_since = None
+        queue.waiting_since = None  # it counts anew should this worker be lost
         host = next(n for n in self.nodes if n.id == node)
         given = self._arguments_of(queue.spec, host)
         handle = self.executor.start(queue.spec.placement, host, given)
@@ -259,6 +269,7 @@ class WorkerPool:
         """Stop a worker; its resources count as taken until its process has ended."""
         self._retire(replica)
         if replica.serving:
+            # It ends its server and answers, and is then killed (`_on_reply`).
             self._ask(replica, "close", control=True)
         else:
             self._end(replica)
@@ -266,6 +277,7 @@ class WorkerPool:
     def _end(self, replica: Replica) -> None:
         """Kill a worker, and hear of it when its process has ended."""
         replica.handle.kill()
+        # The answer is HostLost, once the process is gone.
         self._ask(replica, "ping", control=True)
 
     def kill_all(self) -> None:
@@ -285,13 +297,13 @@ class WorkerPool:
 
     def give_up(
         self, queue: StageQueue, reason: str, fault: Fault = Fault.NOT_LOADED
-    ) -> Event:
+    ) -> StageEvent:
         """Fail all waiting records of a stage that cannot be run; other stages go on."""
         queue.unusable = reason
         queue.unusable_fault = fault
         self.notice(f"stage {queue.spec.name} cannot be used: {reason}")
         failure = Failure(reason, fault)
-        return queue, [(job, failure) for job in queue.drain()]
+        return StageEvent.of_failed(queue, queue.drain(), failure)
 
     # -------------------------------------------------------------------- sending
 
@@ -299,8 +311,8 @@ class WorkerPool:
         """Send every ready worker as many batches as it may have in flight."""
         waiting = {queue for queue in self._workers_of if queue.pending}
         ready = [replica for replica in self._roomy if replica.queue in waiting]
+        # With nothing for a busy worker, and so for no other one.
         refused: set[StageQueue] = set()
-        """With nothing for a busy worker, and so for no other one."""
         # Idle ones first: of the last jobs a busy worker should get none.
         for replica in sorted(ready, key=lambda replica: len(replica.in_flight)):
             if replica.in_flight and replica.queue in refused:
@@ -344,12 +356,12 @@ class WorkerPool:
 
     # ------------------------------------------------------------------ receiving
 
-    def collect(self, timeout_s: float, *bells: Any) -> list[Event]:
+    def collect(self, timeout_s: float, *bells: Any) -> list[StageEvent]:
         """Handle all replies that are ready, waiting at most `timeout_s` for the first.
 
         `bells` are further references that end the waiting.
         """
-        events: list[Event] = []
+        events: list[StageEvent] = []
         lost: list[tuple[Replica, HostLost]] = []
         refs = [*self._refs, *bells] if bells else self._refs.keys()
         for ref in self.executor.wait(refs, timeout_s):
@@ -372,7 +384,7 @@ class WorkerPool:
             events += self._check_limits()
         return events + self._not_loadable()
 
-    def _on_reply(self, replica: Replica, ref: Any, value: Any) -> list[Event]:
+    def _on_reply(self, replica: Replica, ref: Any, value: Any) -> list[StageEvent]:
         """Handle the answer to a call; which call it was, the worker's state says."""
         if ref in replica.in_flight:
             return self._on_receipts(replica, replica.in_flight.pop(ref), value)
@@ -397,7 +409,7 @@ class WorkerPool:
         replica.queue.unplaced = 0
         self._ask(replica, "load", replica.shared)
 
-    def _on_loaded(self, replica: Replica, error: str | None) -> list[Event]:
+    def _on_loaded(self, replica: Replica, error: str | None) -> list[StageEvent]:
         """A worker has loaded its stage, or could not."""
         if error is not None:
             self.stop(replica)
@@ -411,14 +423,14 @@ class WorkerPool:
         self._watcher.worker_ready(replica.queue.spec.folder, seconds, replica.used)
         return []
 
-    def _never_ready(self, replica: Replica, reason: str) -> list[Event]:
+    def _never_ready(self, replica: Replica, reason: str) -> list[StageEvent]:
         """A worker could not be made ready: where nothing was loaded before, none can."""
         if replica.used:
             self._note_trouble(replica, reason)
             return []
         return self._without_more(replica.queue, reason)
 
-    def _without_more(self, queue: StageQueue, reason: str) -> list[Event]:
+    def _without_more(self, queue: StageQueue, reason: str) -> list[StageEvent]:
         """Go on with the workers that a stage has; without any, the stage is given up."""
         others = len(self._workers_of[queue])
         if not others:
@@ -429,7 +441,7 @@ class WorkerPool:
 
     def _on_receipts(
         self, replica: Replica, batches: list[Batch], receipts: Sequence[Receipt]
-    ) -> list[Event]:
+    ) -> list[StageEvent]:
         """Handle the answer to a message: a receipt for each batch that was begun."""
         queue = replica.queue
         busy_s = (self.now() - replica.last_heard) / len(receipts)
@@ -438,21 +450,23 @@ class WorkerPool:
         self.released = self.released or replica.idle
         for batch in batches[len(receipts) :]:  # which it did not begin
             queue.put_back(batch)
-        events: list[Event] = []
+        events: list[StageEvent] = []
         for batch, receipt in zip(batches, receipts, strict=False):
+            outcome: Receipt | FailedJobs
             match receipt.status:
                 case "done":
                     queue.finish_batch(len(batch.jobs), busy_s)
                     replica.batch_s = receipt.took_s
-                    events.append((queue, receipt))
+                    outcome = receipt
                 case "raised":
-                    events.append((queue, queue.batch_raised(batch, receipt.error)))
+                    outcome = queue.batch_raised(batch, receipt.error)
                 case "out of memory":
-                    events.append((queue, queue.out_of_memory(batch, receipt.error)))
+                    outcome = queue.out_of_memory(batch, receipt.error)
                 case "store":
                     raise StoreError(receipt.error)
                 case "timeout" | "broken":
-                    events.append((queue, self._end_unusable(replica, batch, receipt)))
+                    outcome = self._end_unusable(replica, batch, receipt)
+            events.append(StageEvent(queue, outcome))
         return events
 
     def _end_unusable(self, replica: Replica, batch: Batch, receipt: Receipt) -> FailedJobs:
@@ -462,6 +476,7 @@ class WorkerPool:
         waiting = self._withdraw(replica)
         self._report(replica, fault, receipt.error, [batch, *waiting])
         if replica.server is not None:
+            # Any of its requests may be the one that has ended the server.
             died = self._attribute(queue, [batch, *waiting], receipt.error, fault)
         else:
             died = queue.worker_died(batch, receipt.error, certain=True, fault=fault)
@@ -478,7 +493,7 @@ class WorkerPool:
         batches = self._withdraw(replica)
         self._remove(replica)
         if replica.state == "stopping":
-            return
+            return  # as it was told
         if error.refused:
             self._report(replica, Fault.DIED, str(error), batches)
             node = replica.handle.node
@@ -489,9 +504,9 @@ class WorkerPool:
             reason = f"worker died: {error}"
             self._deaths.append(_Death(replica, reason, batches, self.now()))
 
-    def _attribute_deaths(self) -> list[Event]:
+    def _attribute_deaths(self) -> list[StageEvent]:
         """Attribute the deaths of which it is known whether the node died as well."""
-        events: list[Event] = []
+        events: list[StageEvent] = []
         waiting = self._deaths
         self._deaths = []
         for death in waiting:
@@ -511,7 +526,7 @@ class WorkerPool:
             return False
         return self.executor.has_outlived(death.node.id, death.at)
 
-    def _died_alone(self, death: _Death) -> list[Event]:
+    def _died_alone(self, death: _Death) -> list[StageEvent]:
         """A death is charged to what the worker did: to loading, or to its batches."""
         replica = death.replica
         queue = death.replica.queue
@@ -519,7 +534,8 @@ class WorkerPool:
         if replica.state in ("starting", "loading"):
             self._note_trouble(replica, death.reason)
             return []
-        return [(queue, self._attribute(queue, death.batches, death.reason, Fault.DIED))]
+        failed = self._attribute(queue, death.batches, death.reason, Fault.DIED)
+        return [StageEvent(queue, failed)]
 
     def _note_trouble(self, replica: Replica, reason: str) -> None:
         """A worker that may be replaced was not ready when it died or gave up."""
@@ -574,9 +590,9 @@ class WorkerPool:
         )
         self._watcher.worker_failed(failure)
 
-    def _not_loadable(self) -> list[Event]:
+    def _not_loadable(self) -> list[StageEvent]:
         """Events for stages whose workers cannot be started or loaded."""
-        events: list[Event] = []
+        events: list[StageEvent] = []
         for queue, trouble in self._trouble.items():
             if not (trouble.deaths or trouble.barred) or queue.unusable is not None:
                 continue
@@ -597,7 +613,7 @@ class WorkerPool:
         self, queue: StageQueue, batches: list[Batch], reason: str, fault: Fault
     ) -> FailedJobs:
         """Count a death against the batches in flight; the jobs that fail because of it."""
-        certain = len(batches) == 1
+        certain = len(batches) == 1  # else any of them may have been the cause
         failed: FailedJobs = []
         for batch in batches:
             failed += queue.worker_died(batch, reason, certain=certain, fault=fault)
@@ -626,9 +642,9 @@ class WorkerPool:
             self._workers_of[replica.queue].remove(replica)
         replica.lane.enter("ended")
 
-    def _check_limits(self) -> list[Event]:
+    def _check_limits(self) -> list[StageEvent]:
         """Act on workers that have been in one state for too long."""
-        events: list[Event] = []
+        events: list[StageEvent] = []
         for replica in list(self.replicas):
             waited_s = self.now() - replica.since
             overdue = waited_s > replica.time_limit_s(self.options.placement_timeout_s)
@@ -645,14 +661,15 @@ class WorkerPool:
                 self._say_who_holds(replica, waited_s)
         return events
 
-    def _end_hung(self, replica: Replica) -> Event:
+    def _end_hung(self, replica: Replica) -> StageEvent:
         """End a worker that holds the interpreter's lock: it enforces no limit itself."""
         queue = replica.queue
         batches = self._withdraw(replica)
         reason = f"no sign of life for {replica.silence_limit_s:.0f} s"
         self._report(replica, Fault.TIMEOUT, reason, batches)
         self.stop(replica)
-        return queue, self._attribute(queue, batches, reason, Fault.TIMEOUT)
+        failed = self._attribute(queue, batches, reason, Fault.TIMEOUT)
+        return StageEvent(queue, failed)
 
     def _say_who_holds(self, replica: Replica, waited_s: float) -> None:
         """Say once a stage which others hold resources while it waits for some."""
@@ -667,7 +684,7 @@ class WorkerPool:
                 f"{waited_s:.0f} s. Others hold of this cluster: {'; '.join(held)}"
             )
 
-    def _stop_overdue(self, replica: Replica, waited_s: float) -> list[Event]:
+    def _stop_overdue(self, replica: Replica, waited_s: float) -> list[StageEvent]:
         """Stop a worker that is not ready in time; what becomes of its stage."""
         queue = replica.queue
         was_placed = replica.state != "starting"

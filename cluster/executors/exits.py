@@ -1,4 +1,9 @@
-"""How a worker's process ended: Ray sees its connection close, the kernel knows more."""
+"""How a worker's process ended: Ray sees its connection close, the kernel knows more.
+
+A worker is not a child of the driver but of Ray, so the driver cannot wait for it. It holds
+a file descriptor of each worker's process on its own machine (pidfd) and asks the kernel
+with that, on Linux 6.15 and later.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ import contextlib
 import os
 import re
 import select
+import signal
 import struct
 import sys
 import time
@@ -33,6 +39,8 @@ UNKNOWN = (
     "memory is short, or code that is not Python crashed"
 )
 _MEMORY = re.compile(r"Memory on the node .*? was (\S+ used / \S+ limit)")
+_EXIT_CODE = re.compile(r"exits with an exit code (\d+)")
+_ACTOR = re.compile(r"^\s*actor_id: (\w+)$", re.MULTILINE)
 
 
 class LocalExits:
@@ -72,6 +80,7 @@ class LocalExits:
 
 
 def _exit_status(handle: int) -> int | None:
+    """How a process has ended, as `os.waitpid` gives it; None where nobody can tell."""
     until = time.monotonic() + _REAPED_WITHIN_S
     ended = select.poll()
     ended.register(handle, select.POLLIN)
@@ -91,20 +100,23 @@ def _exit_status(handle: int) -> int | None:
 
 def reason_of(text: str, exits: LocalExits | None = None) -> str | None:
     """Return how a worker ended, of which Ray says `text`; None where that says enough."""
-    if memory := _MEMORY.search(text):
+    memory = _MEMORY.search(text)
+    if memory:
         return f"Ray has killed the worker because memory was short: {memory[1]}"
     if "receives a SIGTERM" in text:
-        return _in_words(15)
-    if said := re.search(r"exits with an exit code (\d+)", text):
-        return _in_words(int(said[1]) << 8)
+        return _in_words(signal.SIGTERM)
+    code = _EXIT_CODE.search(text)
+    if code:
+        return _in_words(int(code[1]) << 8)  # as `os.waitpid` gives it
     if _SILENT not in text:
         return None
-    actor = re.search(r"^\s*actor_id: (\w+)$", text, re.MULTILINE)
+    actor = _ACTOR.search(text)
     status = exits.status(actor[1]) if exits is not None and actor else None
     return UNKNOWN if status is None else _in_words(status)
 
 
 def _in_words(status: int) -> str:
+    """What a status of `os.waitpid` says of a worker's end."""
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         return f"the worker was killed (signal {-code})"

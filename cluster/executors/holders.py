@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import operator
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from functools import reduce
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]
@@ -23,21 +21,25 @@ def in_words(
 
     `actors` are as Ray lists them, `drivers` by job. `address` is that of this machine.
     """
-    held: dict[str, list[Resources]] = defaultdict(list)
+    nothing = Resources()
+    # By job, what its actors hold together.
+    held: dict[str, Resources] = defaultdict(Resources)
     for actor in actors:
         amounts = actor.required_resources or {}
-        need = Resources(*(amounts.get(name, 0.0) for name in ("CPU", "GPU", "memory")))
-        if actor.job_id != own and need != Resources():
-            held[actor.job_id].append(need)
-    lines = []
-    for job, needs in sorted(held.items()):
+        need = Resources(
+            amounts.get("CPU", 0.0), amounts.get("GPU", 0.0), amounts.get("memory", 0.0)
+        )
+        if actor.job_id != own and need != nothing:
+            held[actor.job_id] += need
+    lines: list[str] = []
+    for job, holds in sorted(held.items()):
         driver = drivers.get(job)
         holder = f"job {job}"
         if driver is not None:
             holder = f"process {driver.pid} on {driver.node_ip_address}"
             if driver.node_ip_address == address and is_stopped(int(driver.pid)):
                 holder += ", which is stopped"
-        lines.append(f"{reduce(operator.add, needs)} by {holder}")
+        lines.append(f"{holds} by {holder}")
     return lines
 
 

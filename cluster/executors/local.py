@@ -27,29 +27,23 @@ import psutil  # type: ignore[import-untyped]
 from plait.cluster.executors.base import Executor, HostLost, Ref
 from plait.cluster.placement import Node, Resources
 from plait.cluster.records import Item
-from plait.cluster.worker import (
-    Computed,
-    Lane,
-    Receipt,
-    Worker,
-    WorkerInfo,
-    in_background,
-)
-from plait.generators.base import Placement, Result, StageSpec
+from plait.cluster.threads import ComputeThread, in_background
+from plait.cluster.worker import Computed, Receipt, Worker, WorkerInfo
+from plait.generators.base import Outcome, Placement, Result, StageSpec
 from plait.generators.images import Drawing
 from plait.generators.secrets import MaskedStream
 from plait.generators.unicode import with_valid_text
 
 
 class _Share(futures.Executor):
-    """A lane for a worker that takes so many processors."""
+    """The thread that computes, as a worker uses it that takes so many processors."""
 
-    def __init__(self, lane: Lane, cpus: int) -> None:
-        self.lane = lane
+    def __init__(self, thread: ComputeThread, cpus: int) -> None:
+        self.thread = thread
         self.cpus = cpus
 
     def submit(self, call: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
-        return self.lane.submit(self._call, partial(call, *args, **named))
+        return self.thread.submit(self._call, partial(call, *args, **named))
 
     def _call(self, call: Callable[[], Any]) -> Any:
         # As Ray has its workers do. More threads than processors take ten times as long.
@@ -59,7 +53,7 @@ class _Share(futures.Executor):
 
 
 class _ThreadWorker(Worker):
-    """A worker of this process, which computes in a lane that it shares with others."""
+    """A worker of this process, which computes in a thread that it shares with others."""
 
     owns_process = False
     batches = 0
@@ -73,15 +67,16 @@ class _ThreadWorker(Worker):
         """Compute and commit batches."""
         self.batches += 1
         receipts = super().run_all(batches)
-        self.batches -= receipts[-1].status != "timeout"
+        if receipts[-1].status != "timeout":  # else its thread still computes
+            self.batches -= 1
         return receipts
 
 
 class _InlineWorker(_ThreadWorker):
     """A worker whose stage was loaded by others, and who hands its records back."""
 
-    def __init__(self, spec: StageSpec, stage: Any, lane: Lane) -> None:
-        super().__init__((spec, tempfile.gettempdir()), lane)
+    def __init__(self, spec: StageSpec, stage: Any, thread: ComputeThread) -> None:
+        super().__init__((spec, tempfile.gettempdir()), thread)
         self._stage = stage
 
     def describe(self, samples: Sequence[tuple[str, str]]) -> WorkerInfo:
@@ -96,7 +91,8 @@ class _InlineWorker(_ThreadWorker):
         """The stage is kept."""
 
     def _encode(self, batch: Computed) -> Receipt:
-        made = {}
+        """A receipt with the outcomes themselves: nothing is stored here."""
+        made: dict[str, Outcome[Any]] = {}
         for item, outcome in zip(batch.items, batch.outcomes, strict=True):
             # As records hold it: images are encoded, and text is valid.
             if isinstance(outcome, Result) and isinstance(outcome.value, Drawing):
@@ -108,9 +104,9 @@ class _InlineWorker(_ThreadWorker):
 class ThreadHost:
     """A worker of this process."""
 
-    def __init__(self, node: Node, lane: Lane, worker: _ThreadWorker) -> None:
+    def __init__(self, node: Node, thread: ComputeThread, worker: _ThreadWorker) -> None:
         self.node = node
-        self._lane = lane
+        self._thread = thread
         self._worker = worker
         self._ended = False
 
@@ -128,9 +124,9 @@ class ThreadHost:
         """Forget the stage, or leave the thread behind that still computes it."""
         if not self._ended:
             self._ended = True
-            busy = self._worker.batches
-            if busy:
-                self._lane.abandon()
+            is_busy = self._worker.batches > 0
+            if is_busy:
+                self._thread.abandon()
             else:
                 in_background(self._worker.unload)
 
@@ -146,7 +142,7 @@ class LocalExecutor(Executor):
             memory = float(psutil.virtual_memory().total)
             total = Resources(float(os.cpu_count() or 1), float(has_gpu), memory)
         self._node = Node("local", total, "127.0.0.1")
-        self._lane = Lane()
+        self._thread = ComputeThread()
 
     def nodes(self) -> list[Node]:
         """This machine."""
@@ -158,8 +154,8 @@ class LocalExecutor(Executor):
 
     def start(self, placement: Placement, node: Node, given: tuple[Any, ...]) -> ThreadHost:
         """Make a worker."""
-        share = _Share(self._lane, max(1, int(placement.num_cpus)))
-        return ThreadHost(node, self._lane, _ThreadWorker(given, share))
+        share = _Share(self._thread, max(1, int(placement.num_cpus)))
+        return ThreadHost(node, self._thread, _ThreadWorker(given, share))
 
     def wait(self, refs: Collection[Ref], timeout_s: float) -> list[Ref]:
         """Return those that are ready."""
@@ -178,7 +174,7 @@ class LocalExecutor(Executor):
 
     def close(self) -> None:
         """Let go of the thread that computes."""
-        self._lane.close()
+        self._thread.close()
 
 
 class InlineExecutor(LocalExecutor):
@@ -188,7 +184,7 @@ class InlineExecutor(LocalExecutor):
         """`stage_of` gives the loaded stage."""
         super().__init__(Resources(math.inf, math.inf, math.inf))
         self._stage_of = stage_of
-        weakref.finalize(self, self._lane.close)
+        weakref.finalize(self, self._thread.close)
 
     def most_workers(self, placement: Placement) -> int | None:
         """There is one of each."""
@@ -197,8 +193,8 @@ class InlineExecutor(LocalExecutor):
     def start(self, placement: Placement, node: Node, given: tuple[Any, ...]) -> ThreadHost:
         """Make a worker of a loaded stage."""
         spec: StageSpec = given[0]
-        worker = _InlineWorker(spec, self._stage_of(spec), self._lane)
-        return ThreadHost(node, self._lane, worker)
+        worker = _InlineWorker(spec, self._stage_of(spec), self._thread)
+        return ThreadHost(node, self._thread, worker)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,9 @@
-"""Workers as actors of Ray, on this machine or a cluster; all that plait asks of Ray."""
+"""Workers as actors of Ray, on this machine or a cluster; all that plait asks of Ray.
+
+`connect` starts or joins a Ray and yields a `RayExecutor`, the executor (`base.py`) that
+the engine knows. Only this module imports Ray; what is to be known before that, such as
+whether a head answers, `probe.py` finds out.
+"""
 
 from __future__ import annotations
 
@@ -41,11 +46,14 @@ from plait.cluster.executors.probe import (
 from plait.cluster.lock import self_description
 from plait.cluster.manifest import PACKAGE
 from plait.cluster.placement import Node, Resources
-from plait.cluster.worker import Worker, in_background
+from plait.cluster.threads import in_background
+from plait.cluster.worker import Worker
 from plait.generators.base import Placement, StageSpec
 
 _ACTOR_THREADS = 8
+"""Of a worker at least: one batch computes while others are read and written."""
 _LEAVING_S = 3.0
+"""How long the driver waits for Ray when it disconnects."""
 _NODES_LIMIT_S = 1.0
 """How long it may take to name the nodes; else those are taken that were named last."""
 _STATE_LIMIT_S = 5
@@ -134,7 +142,8 @@ class RayExecutor(Executor):
                 "command again once a cluster is there."
             )
         # Without a head Ray does not answer, and nothing else could be done meanwhile.
-        self._asked = self._asked or in_background(_living_nodes)
+        if self._asked is None:
+            self._asked = in_background(_list_living_nodes)
         # Ray may have named no node at all just before its head was lost.
         wait([self._asked], None if self._nodes is None else _NODES_LIMIT_S)
         if self._asked.done():
@@ -174,6 +183,7 @@ class RayExecutor(Executor):
         return host
 
     def _follow(self, host: RayHost) -> None:
+        """Watch how the process of a host on this machine ends, once it is there."""
         self._exits.follow(*ray.get(host.call("process", control=True)))
 
     def held_by_others(self) -> list[str]:
@@ -184,11 +194,16 @@ class RayExecutor(Executor):
         from ray.util.state.exception import RayStateApiException
 
         context = ray.get_runtime_context()
-        asked: dict[str, Any] = {"address": context.gcs_address, "timeout": _STATE_LIMIT_S}
-        asked |= {"limit": _MOST_LISTED, "raise_on_missing_output": False, "detail": True}
+        options: dict[str, Any] = {
+            "address": context.gcs_address,
+            "timeout": _STATE_LIMIT_S,
+            "limit": _MOST_LISTED,
+            "raise_on_missing_output": False,
+            "detail": True,
+        }
         try:
-            actors = list_actors(filters=[("state", "=", "ALIVE")], **asked)
-            drivers = {job.job_id: job.driver_info for job in list_jobs(**asked)}
+            actors = list_actors(filters=[("state", "=", "ALIVE")], **options)
+            drivers = {job.job_id: job.driver_info for job in list_jobs(**options)}
         except (RayStateApiException, OSError, ValueError, RuntimeError):
             return []
         return in_words(actors, drivers, context.get_job_id(), get_node_ip_address())
@@ -200,6 +215,7 @@ class RayExecutor(Executor):
             return []
         ready, _ = ray.wait(list(refs), num_returns=1, timeout=timeout_s)
         if ready and len(refs) > 1:
+            # Ray returned the first; others may be ready by now, too.
             ready, _ = ray.wait(list(refs), num_returns=len(refs), timeout=0)
         return list(ready)
 
@@ -222,7 +238,7 @@ class RayExecutor(Executor):
         self._exits.close()
 
 
-def _living_nodes() -> list[Node]:
+def _list_living_nodes() -> list[Node]:
     return [_node_of(about) for about in ray.nodes() if about["Alive"]]
 
 
@@ -235,20 +251,24 @@ def _node_of(about: Mapping[str, Any]) -> Node:
 
 def host_lost(error: Exception, exits: LocalExits | None = None) -> HostLost:
     """Return what an error of Ray's says of a host; `exits` may know more of its end."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    refused = isinstance(error, ray.exceptions.RuntimeEnvSetupError)
-    if refused or _RAISED_BY_INIT in str(error):
+    text = str(error)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    is_without_code = isinstance(error, ray.exceptions.RuntimeEnvSetupError)
+    if is_without_code or _RAISED_BY_INIT in text:
         return HostLost(lines[-1], refused=True)
-    if reason := reason_of(str(error), exits):
+    reason = reason_of(text, exits)
+    if reason:
         return HostLost(reason)
-    causes = filter(_names_cause, lines[1:])
-    reason = next(causes, lines[0] if lines else "no reason given")
-    return HostLost(reason.partition(" Some common causes include")[0])
+    return HostLost(_find_cause(lines).partition(" Some common causes include")[0])
 
 
-def _names_cause(line: str) -> bool:
-    words = ("killed", "exit", "died", "memory", "disconnect", "dead")
-    return any(word in line.lower() for word in words)
+def _find_cause(lines: Sequence[str]) -> str:
+    """The line of Ray's message that names a cause, else its first one."""
+    for line in lines[1:]:
+        words_of_cause = ("killed", "exit", "died", "memory", "disconnect", "dead")
+        if any(word in line.lower() for word in words_of_cause):
+            return line
+    return lines[0] if lines else "no reason given"
 
 
 # ---------------------------------------------------------------------- connecting
@@ -292,10 +312,12 @@ def start_local(**params: Any) -> Any:
             try:
                 return ray.init(address="local", **quiet, **params)
             except Exception as error:
+                # Not subclasses such as ConnectionError: Ray has its own reasons for those.
                 if type(error) in (OSError, FileNotFoundError, PermissionError):
                     raise ClusterError(_no_folder(error)) from error
                 if not left or _STARTED_LATE not in str(error):
                     raise
+            # What came up too late would stand beside the next one.
             for process in set(psutil.Process().children()) - before:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
@@ -303,9 +325,11 @@ def start_local(**params: Any) -> Any:
 
 def _no_folder(error: Exception) -> str:
     """Return what to do where Ray cannot make its files and sockets."""
-    names = (n for n in ("RAY_TMPDIR", "TMPDIR") if os.environ.get(n))
-    name = next(names, None)
-    place = f"{os.environ[name]} ({name})" if name else tempfile.gettempdir()
+    place = tempfile.gettempdir()
+    for name in ("RAY_TMPDIR", "TMPDIR"):  # as Ray looks for it
+        if os.environ.get(name):
+            place = f"{os.environ[name]} ({name})"
+            break
     return (
         f"Ray cannot start in the temporary folder {place}: {error}. Set RAY_TMPDIR to a "
         "folder that can be written and has a short path, such as /tmp, or use "
@@ -357,9 +381,11 @@ def _leave() -> None:
 
 
 def _join(address: str | None, *, ship: bool) -> None:
+    """Connect to a cluster, and send it the code with `ship`; ClusterError."""
     named = address or os.environ.get("RAY_ADDRESS", "auto")
     located = locate(address)
-    if located != "local" and (reason := unreachable(located)):
+    reason = None if located == "local" else unreachable(located)
+    if reason:
         where = repr(named) if located == named else f"{named!r} ({located})"
         raise ClusterError(f"no Ray cluster can be used at {where}: {reason}")
     runtime_env: dict[str, Any] = {"env_vars": dict(_QUIET)}
@@ -388,10 +414,14 @@ def modules_to_ship() -> list[str]:
     class that is named `module:Class`, and with it what that module needs from its folder.
     """
     folders = {Path(folder) for folder in _users_folders()}
-    top_level = [m for name, m in sorted(sys.modules.items()) if "." not in name]
-    sources = [source for m in top_level if (source := _source(m)) is not None]
-    users = [source for source in sources if source.parent in folders]
-    return [str(source) for source in dict.fromkeys([PACKAGE, *users])]
+    sources = {str(PACKAGE): None}
+    for name, module in sorted(sys.modules.items()):
+        if "." in name:
+            continue  # it is shipped with its package
+        source = _source(module)
+        if source is not None and source.parent in folders:
+            sources[str(source)] = None
+    return list(sources)
 
 
 def _users_folders() -> list[str]:
@@ -406,6 +436,6 @@ def _source(module: ModuleType) -> Path | None:
     if not places and module.__name__ != "__main__":
         places = [getattr(module, "__file__", None) or ""]
     if len(places) != 1:
-        return None
+        return None  # a script, or a package that is spread over several folders
     source = Path(os.path.abspath(places[0]))
     return source if source.is_dir() or source.suffix == ".py" else None

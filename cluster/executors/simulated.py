@@ -29,7 +29,9 @@ from plait.cluster.worker import Worker
 from plait.generators.base import Placement, StageSpec
 
 _WATCHED_EVERY_S = 2.0
+"""How often a connection to each node is tried, as `NodeWatch` does."""
 _MESSAGE_S = 0.001
+"""How long an answer is under way."""
 _ENDING_S = 0.2
 """How long a process that is killed takes to end, and a driver to hear of an end."""
 GIVEN_UP_S = 30.0
@@ -50,8 +52,14 @@ class Speeds:
 
     def of(self, spec: StageSpec, method: str, records: int) -> float:
         """Return the time of one call of a worker of `spec`."""
-        loading = {"describe": self.start_s, "load": self.load_s, "host": self.load_s}
-        return records * self.record_s if method == "run_all" else loading.get(method, 0.0)
+        match method:
+            case "describe":
+                return self.start_s
+            case "load" | "host":
+                return self.load_s
+            case "run_all":
+                return records * self.record_s
+        return 0.0
 
 
 @dataclass(eq=False)
@@ -60,9 +68,12 @@ class _Answer:
 
     value: Any = None
     lost: HostLost | None = None
+    """Raised in place of a value, where the host has ended."""
 
 
 class _Inline(futures.Executor):
+    """Computes in the thread that submits."""
+
     def submit(self, call: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
         future: Future[Any] = Future()
         try:
@@ -73,6 +84,8 @@ class _Inline(futures.Executor):
 
 
 class _Worker(Worker):
+    """A worker without a thread or a process of its own."""
+
     owns_process = False
 
     def __init__(self, given: tuple[Any, ...]) -> None:
@@ -96,8 +109,11 @@ class SimulatedHost:
     """When it was started."""
     alive: bool = True
     _killed: bool = False
+    """Its driver has told it to end."""
     _free_at: float = 0.0
+    """When it has done what it was told so far."""
     _pending: list[_Answer] = field(default_factory=list)
+    """Calls that are not answered yet."""
 
     @property
     def world(self) -> World:
@@ -114,12 +130,12 @@ class SimulatedHost:
             records = sum(map(len, args[0])) if method == "run_all" else 0
             spec = args[0] if method == "host" else self.worker.spec
             computing_s = world.speeds.of(spec, method, records) * self.slowness
-            ended = (world.now if control else max(world.now, self._free_at)) + (
-                computing_s + _MESSAGE_S
-            )
+            # Calls for control run beside the others, which wait for each other.
+            begins = world.now if control else max(world.now, self._free_at)
+            ends = begins + (computing_s + _MESSAGE_S)
             if not control:
-                self._free_at = ended
-            world.at(ended, lambda: self._compute(answer, method, args, computing_s))
+                self._free_at = ends
+            world.at(ends, lambda: self._compute(answer, method, args, computing_s))
 
         if not self.alive:
             world.at(world.now + _MESSAGE_S, lambda: self._fail("it has ended"))
@@ -142,6 +158,7 @@ class SimulatedHost:
     def _compute(
         self, answer: _Answer, method: str, args: tuple[Any, ...], seconds: float
     ) -> None:
+        """Run a method whose time, so many `seconds`, has passed, and answer."""
         if not self.alive:
             return
         try:
@@ -153,6 +170,7 @@ class SimulatedHost:
             self.end("the process was killed")
             return
         if method == "run_all":
+            # The worker has timed itself by the real clock.
             each_s = seconds / len(value)
             value = [replace(receipt, busy_s=each_s) for receipt in value]
 
@@ -209,9 +227,11 @@ class World:
         self.unreachable: dict[str, float] = {}
         """Nodes that are gone or cut off, and since when."""
         self._gone: set[str] = set()
+        """Those of them that will never come back."""
         self.overbooked: list[str] = []
         """Nodes on which more was started than they have."""
         self._events: list[tuple[float, int, Callable[[], None]]] = []
+        """A heap of what is still to happen: when, in which order, and what."""
         self._numbers = count()
         self._held: list[tuple[Node, Callable[[], None]]] = []
         """What happens once a node can be reached again or is given up."""
@@ -250,9 +270,12 @@ class World:
     def lose(self, node: Node) -> None:
         """A node ends with all its hosts; it is given up after some time."""
         self._unreach(node)
-        for host in [h for h in self.hosts if h.node.id == node.id]:
+        for host in self._hosts_on(node):
             self._end_with_node(host)
         self._gone.add(node.id)
+
+    def _hosts_on(self, node: Node) -> list[SimulatedHost]:
+        return [host for host in self.hosts if host.node.id == node.id]
 
     def free(self, host: SimulatedHost) -> None:
         """A host holds nothing any more."""
@@ -279,24 +302,33 @@ class World:
         self.listed.append(node)
 
     def _unreach(self, node: Node) -> None:
+        """Cut a node off; after `GIVEN_UP_S` it is taken to be dead."""
         if node.id in self.unreachable:
             return
-        since = self.unreachable[node.id] = self.now
+        since = self.now
+        self.unreachable[node.id] = since
 
         def give_up() -> None:
-            if self.unreachable.get(node.id) == since:
+            if self.unreachable.get(node.id) == since:  # else it was reached in between
                 self.listed.remove(node)
                 self._release(node)
-                for host in [h for h in self.hosts if h.node.id == node.id]:
+                for host in self._hosts_on(node):
                     host.end("its node has died")
 
         self.at(since + GIVEN_UP_S, give_up)
 
     def _release(self, node: Node) -> None:
+        """Have happen what was held back until the node is reached or given up."""
         self.unreachable.pop(node.id, None)
-        held = [action for other, action in self._held if other.id == node.id]
-        self._held = [entry for entry in self._held if entry[0].id != node.id]
-        for action in held:
+        held = self._held
+        self._held = []
+        due: list[Callable[[], None]] = []
+        for place, action in held:
+            if place.id == node.id:
+                due.append(action)
+            else:
+                self._held.append((place, action))
+        for action in due:
             action()
 
     @contextlib.contextmanager
@@ -306,9 +338,10 @@ class World:
         try:
             yield executor
         finally:
-            left = [h for h in self.hosts if executor.killed and h.driver is executor]
-            for host in left:
-                self.at(self.now + leaving_s, partial(host.end, "its driver has ended"))
+            for host in self.hosts:
+                if executor.killed and host.driver is executor:
+                    end = partial(host.end, "its driver has ended")
+                    self.at(self.now + leaving_s, end)
 
 
 class SimulatedExecutor(Executor):
@@ -342,8 +375,11 @@ class SimulatedExecutor(Executor):
         worker = world.make_worker(given)
         host = SimulatedHost(self, placement, node, worker, since=world.now)
         world.hosts.append(host)
-        used = ((h.node.id, Resources.of_placement(h.placement)) for h in world.hosts)
-        if not Resources().fits(free_resources([node], used)[node.id]):
+        used: list[tuple[str, Resources]] = []
+        for other in world.hosts:
+            used.append((other.node.id, Resources.of_placement(other.placement)))
+        left = free_resources([node], used)[node.id]
+        if not Resources().fits(left):
             world.overbooked.append(node.id)
         if node.id in world._gone:
             world._end_with_node(host)
@@ -351,7 +387,8 @@ class SimulatedExecutor(Executor):
 
     def wait(self, refs: Collection[Ref], timeout_s: float) -> list[Ref]:
         """Return those that are ready; time passes meanwhile."""
-        until = self.world.now + (max(timeout_s, self.world.tick_s) if timeout_s else 0.0)
+        wait_s = max(timeout_s, self.world.tick_s) if timeout_s else 0.0
+        until = self.world.now + wait_s
         wanted = refs if isinstance(refs, Set) else set(refs)
         while wanted.isdisjoint(self.ready) and self.world.advance(until):
             pass

@@ -29,18 +29,21 @@ def manifest(job: BatchJob, config: str) -> str:
         raise UsageError(
             "cluster.volume_claim is not set: results need a place, or out in a bucket"
         )
-    of_each_worker = {
-        settings.gpu_resource: settings.gpus_per_node,
-        "cpu": settings.cpus_per_node,
-        "memory": settings.memory_gib and f"{settings.memory_gib}Gi",
-    }
+    # Of each worker, by their names in Kubernetes.
+    resources: dict[str, str] = {}
+    if settings.gpus_per_node:
+        resources[settings.gpu_resource] = str(settings.gpus_per_node)
+    if settings.cpus_per_node:
+        resources["cpu"] = str(settings.cpus_per_node)
+    if settings.memory_gib:
+        resources["memory"] = f"{settings.memory_gib}Gi"
     return TEMPLATES.get_template("kuberay.yaml.j2").render(
         job=job,
         s=settings,
         config=config,
         config_name=CONFIG_FILE.name,
         config_folder=str(CONFIG_FILE.parent),
-        resources={k: str(amount) for k, amount in of_each_worker.items() if amount},
+        resources=resources,
     )
 
 

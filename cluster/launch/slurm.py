@@ -85,16 +85,22 @@ def _pattern(job: BatchJob) -> str:
             f"the job's log would be in {folder!r}: Slurm takes no path with a backslash "
             "or a line break; name another folder with out"
         )
+    # %j is the job's number, %A that of an array, and %a that of its job.
     name = _log(Path(folder.replace("%", "%%")), "%A_%a" if job.array else "%j")
     return shlex.quote(str(name))
 
 
 def _options(job: BatchJob) -> list[str]:
+    """Return what follows `#SBATCH` in each line of the script's head."""
     settings = job.settings
-    array = f"1-{job.array}"
-    if settings.array_throttle:
-        array += f"%{settings.array_throttle}"
-    mail = settings.mail_type or (("END", "FAIL") if settings.mail_user else ())
+    array = None
+    if job.array:
+        array = f"1-{job.array}"
+        if settings.array_throttle:
+            array += f"%{settings.array_throttle}"
+    mail = settings.mail_type
+    if settings.mail_user and not mail:
+        mail = ("END", "FAIL")
     values = {
         "job-name": job.name,
         "nodes": settings.nodes,
@@ -106,19 +112,21 @@ def _options(job: BatchJob) -> list[str]:
         "partition": settings.partition,
         "account": settings.account,
         "qos": settings.qos,
-        "array": job.array and array,
+        "array": array,
         "mail-user": settings.mail_user,
         "mail-type": ",".join(mail) or None,
         "output": _pattern(job),
-        "open-mode": "append",
+        "open-mode": "append",  # what starts again after a requeue writes on
         "signal": f"B:USR1@{settings.requeue_before_s}",
     }
-    given = [f"--{name}={value}" for name, value in values.items() if value is not None]
-    whole = ["--exclusive"] if settings.has_whole_nodes else []
-    return [*given, *whole, "--requeue", *settings.options]
+    options = [f"--{name}={value}" for name, value in values.items() if value is not None]
+    if settings.has_whole_nodes:
+        options.append("--exclusive")
+    return [*options, "--requeue", *settings.options]
 
 
 def _lines(settings: ClusterSettings) -> list[str]:
+    """Return what the script does before all else: variables, and the site's own setup."""
     lines = [f"export {k}={shlex.quote(v)}" for k, v in settings.environment.items()]
     if settings.cpus_per_node:
         # Since Slurm 22.05 srun does not take it from the job.
@@ -153,9 +161,16 @@ def _mounts(job: BatchJob) -> list[str]:
         UsageError: For a path that cannot be written in such a list.
     """
     mounts = list(job.settings.mounts)
-    seen = [Path(source) for source, at in map(_ends, mounts) if source == at]
-    root = [job.root] if isinstance(job.root, Path) else []
-    for folder in (job.folder, *root, *job.reads, job.jobs):
+    # Folders that an image sees at their own path, with all in them.
+    seen: list[Path] = []
+    for mount in mounts:
+        source, at = _ends(mount)
+        if source == at:
+            seen.append(Path(source))
+    needed = [job.folder, *job.reads, job.jobs]
+    if isinstance(job.root, Path):  # else it is in a bucket
+        needed.insert(1, job.root)
+    for folder in needed:
         if any(folder.is_relative_to(other) for other in seen):
             continue
         if {*",:"} & {*str(folder)}:

@@ -7,6 +7,9 @@ loses at most the last second, in a bucket the last minute.
 
 Batches that are short beside the length of the run are merged: however long it is, there
 are about `FINE` events for each doubling of the time of its workers.
+
+A worker fills a `SpanList` for each batch (`worker.py`); the driver has a `SpanJournal`,
+and in it a `WorkerLane` for each worker (`replica.py`). `sessions.py` reads the file back.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from plait.generators.files import AppendedFile
 
 JOURNAL = "spans.jsonl"
 VERSION = 2
+"""Of the events; those of other versions are not read."""
 FINE = 20_000
 STARTING_RAY = "starting Ray"
 MAKING = "making records"
@@ -38,6 +42,7 @@ _MERGED = ROWS - 1
 _OPENING = {"load": "load", "server": "start server"}
 """What a worker does before its first batch, with the names of the events."""
 _SUMS = ("records", "batches", "busy_us", "transfer_us")
+"""What is added up where batches are merged."""
 _SECOND_NS = 1_000_000_000
 _OFFSET_NS = time.time_ns() - time.perf_counter_ns()
 _ENCODE = json.JSONEncoder(separators=(",", ":")).encode
@@ -88,7 +93,10 @@ class SpanJournal:
         """That are not written yet."""
         self.active = False
         """Whether this session is kept."""
-        self._flushed = self._sampled = self._start
+        self._flushed = self._start
+        """When lines were last written,"""
+        self._sampled = self._start
+        """and when it was last noted how many jobs wait."""
         self._processes: dict[str, int] = {}
         self._queues: Mapping[str, int] = {}
         self.lanes: list[WorkerLane] = []
@@ -182,6 +190,18 @@ class SpanJournal:
         return lane
 
 
+class _Timed(NamedTuple):
+    """A span in microseconds since the session's start."""
+
+    phase: str
+    begin: int
+    end: int
+
+    def later(self, shift: int) -> _Timed:
+        """Return the same, later by `shift`."""
+        return _Timed(self.phase, self.begin + shift, self.end + shift)
+
+
 class WorkerLane:
     """What one worker did while it hosted one stage, as the driver hears of it."""
 
@@ -220,8 +240,11 @@ class WorkerLane:
 
     def note_sent(self, batch: object) -> None:
         """Note that a batch is on its way to the worker."""
+        # The first thread without a batch: events of one thread may not overlap.
         used = {row for _, row in self._sent.values()}
-        row = next(i for i in range(1, len(used) + 2) if i not in used)
+        row = 1
+        while row in used:
+            row += 1
         self._sent[id(batch)] = self._journal.now_us(), row
 
     def note_answer(
@@ -242,16 +265,19 @@ class WorkerLane:
         journal = self._journal
         now = self._journal.now_us()
         sent, row = self._sent.pop(id(batch), (0, 1))
-        times = [(s.phase, journal.as_us(s.begin), journal.as_us(s.end)) for s in spans]
-        last = max((end for _, _, end in times), default=now)
-        first = min((t[1] for t in times if t[0] not in _OPENING), default=sent)
-        shift = 0 if sent <= first and last <= now else now - last
-        own = []
-        for name, begin, end in times:
-            if name in _OPENING:
-                self._slice(row, _OPENING[name], begin + shift, end + shift)
-            else:
-                own.append((name, begin + shift, end + shift))
+        opening: list[_Timed] = []
+        own: list[_Timed] = []
+        for span in spans:
+            timed = _Timed(span.phase, journal.as_us(span.begin), journal.as_us(span.end))
+            (opening if span.phase in _OPENING else own).append(timed)
+        last = max((timed.end for timed in (*opening, *own)), default=now)
+        first = min((timed.begin for timed in own), default=sent)
+        if first < sent or last > now:
+            shift = now - last
+            opening = [timed.later(shift) for timed in opening]
+            own = [timed.later(shift) for timed in own]
+        for name, begin, end in opening:
+            self._slice(row, _OPENING[name], begin, end)
         about: Event = {} if joules is None else {"joules": joules}
         if status == "done":
             about["records"] = records
@@ -266,36 +292,50 @@ class WorkerLane:
         begin, row = self._sent.pop(id(batch), (now, 1))
         self._slice(row, "lost", begin, now, args={"records": records})
 
-    def _merge(self, row: int, times: list[tuple[str, int, int]], about: Event) -> None:
+    def _merge(self, row: int, times: list[_Timed], about: Event) -> None:
         """Add a batch to those that wait; write them once they are long enough."""
-        begin = min(b for _, b, _ in times)
-        end = max(e for _, _, e in times)
-        busy = sum(e - b for name, b, e in times if name == "compute")
-        moved = sum(e - b for name, b, e in times if name != "compute")
+        begin = min(timed.begin for timed in times)
+        end = max(timed.end for timed in times)
+        busy = 0
+        moved = 0
+        for timed in times:
+            if timed.phase == "compute":
+                busy += timed.end - timed.begin
+            else:
+                moved += timed.end - timed.begin
         new: Event = {"begin": begin, "end": end, "row": row, "times": times, "records": 0}
         new |= about | {"busy_us": busy, "transfer_us": moved}
+        # The later in the run, the longer are the stretches that one event stands for.
         resolution = end * len(self._journal.lanes) // FINE
         if self._merged and end - self._merged["begin"] > resolution:
             self._flush()
-        if old := self._merged:
-            total = {k: old[k] + new[k] for k in _SUMS} | {"end": max(end, old["end"])}
-            new = old | new | total | {"begin": old["begin"], "row": _MERGED, "times": []}
+        old = self._merged
+        if old:
+            new = old | new | {name: old[name] + new[name] for name in _SUMS}
+            new["begin"] = old["begin"]
+            new["end"] = max(end, old["end"])
+            new["row"] = _MERGED
+            new["times"] = []
         self._merged = new
         if new["end"] - new["begin"] >= resolution:
             self._flush()
 
     def _flush(self) -> None:
+        """Write the batches that wait as one event."""
         merged = self._merged
         self._merged = {}
         if not merged:
             return
-        begin, end, row, times = (merged.pop(k) for k in ("begin", "end", "row", "times"))
+        begin = merged.pop("begin")
+        end = merged.pop("end")
+        row = merged.pop("row")
+        times = merged.pop("times")
         if row == _MERGED:  # calls may overlap; the events of a thread may not
             begin = max(begin, self._until)
             self._until = end
         self._slice(row, "batch", begin, end, args=merged)
-        for name, *at in times:
-            self._slice(row, name, *at)
+        for timed in times:
+            self._slice(row, timed.phase, timed.begin, timed.end)
 
     def _slice(self, row: int, name: str, begin: int, end: int, **fields: Any) -> None:
         self.write(name, "X", begin, row, dur=max(0, end - begin), **fields)

@@ -124,11 +124,12 @@ def _places_in(journal: AnyPath) -> Iterator[_Place]:
     at = 0
     with _open(journal) as file:
         for line in file:
-            # Of millions of lines, few are the first of a session.
-            for event in _events_of([line] if b'"session"' in line else []):
-                if event["name"] == "session":
-                    yield from _place_of(begun, journal, at)
-                    begun = (event, at)
+            # Of millions of lines, few are the first of a session: others are not parsed.
+            if b'"session"' in line:
+                for event in _events_of([line]):
+                    if event["name"] == "session":
+                        yield from _place_of(begun, journal, at)
+                        begun = (event, at)
             at += len(line)
     yield from _place_of(begun, journal, at)
 
@@ -165,10 +166,15 @@ def _session_of(events: Sequence[Event]) -> Session:
     """Return the session of some events, in which every worker has an end."""
     about = events[0]["args"]
     session = Session(about["start_ns"], about["host"], list(events))
-    session.end = max(e["ts"] + e.get("dur", 0) for e in events)
-    places = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    # By process, the name it was given last: a host's where that became known.
+    places: dict[int, str] = {}
+    for event in events:
+        session.end = max(session.end, event["ts"] + event.get("dur", 0))
+        if event["name"] == "process_name":
+            places[event["pid"]] = event["args"]["name"]
     workers: dict[int, WorkerTrace] = {}
-    states: dict[int, Event] = {}
+    # By thread, the state that has begun there and not ended yet.
+    open_states: dict[int, Event] = {}
     for event in events:
         number = event["tid"] // ROWS
         pid = event["pid"]
@@ -182,16 +188,18 @@ def _session_of(events: Sequence[Event]) -> Session:
         elif event["name"] == "end":
             session.status = event["args"]["status"]
         if event["ph"] == "E":
-            states.pop(event["tid"], None)
+            open_states.pop(event["tid"], None)
         elif event["ph"] == "B":
-            states[event["tid"]] = event
+            open_states[event["tid"]] = event
     # A driver that was killed could not end the states of its workers.
-    session.events += [e | {"ph": "E", "ts": session.end} for e in states.values()]
-    session.workers = [*workers.values()]
+    for event in open_states.values():
+        session.events.append(event | {"ph": "E", "ts": session.end})
+    session.workers = list(workers.values())
     return session
 
 
 def _add(worker: WorkerTrace, event: Event) -> None:
+    """Add what an event tells of a worker."""
     about = event.get("args", {})
     match event["ph"], event["name"]:
         case "B", "starting":
@@ -204,14 +212,15 @@ def _add(worker: WorkerTrace, event: Event) -> None:
             worker.batches += about["batches"]
             worker.records += about["records"]
             worker.joules = about.get("joules", worker.joules)
-            if about["batches"] > 1:
-                for name, busy in (("compute", "busy_us"), ("transfer", "transfer_us")):
-                    worker.did.append(_stretch(name, event, about[busy]))
+            if about["batches"] > 1:  # else events of its phases follow
+                worker.did.append(_stretch("compute", event, about["busy_us"]))
+                worker.did.append(_stretch("transfer", event, about["transfer_us"]))
         case "X", name if name in _DOING:
             worker.did.append(_stretch(_DOING[name], event))
 
 
 def _stretch(name: str, event: Event, busy: int | None = None) -> Stretch:
+    """What was done during an event, for `busy` of it or all the time."""
     begin = event["ts"]
     took = event["dur"]
     return Stretch(name, begin, begin + took, took if busy is None else busy)
@@ -229,17 +238,20 @@ def trace_pieces(sessions: Iterable[Session], count: int) -> Iterator[str]:
     """
     encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
     starts = []
+    # Where the session begins on the axis.
     at = 0
+    # By what the processes and threads of former sessions are passed over.
     former = 0
-    driver: Event = {"ph": "M", "ts": 0, "pid": DRIVER, "tid": DRIVER}
     yield '{"displayTimeUnit":"ms","traceEvents":[\n'
     for number, session in enumerate(sessions, 1):
         started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(session.start_ns / 1e9))
         starts.append({"started": started, "at_us": at, "status": session.status})
         suffix = f" (session {number})" if count > 1 else ""
-        titles = {"process_name": f"driver on {session.host}", "thread_name": "driver"}
-        names = [driver | {"name": k, "args": {"name": v}} for k, v in titles.items()]
-        lines = []
+        names = [
+            _name_of_driver("process_name", f"driver on {session.host}"),
+            _name_of_driver("thread_name", "driver"),
+        ]
+        lines: list[str] = []
         for event in [*names, *session.events]:
             place = {"pid": event["pid"] + former, "tid": event["tid"] + former}
             if event["ph"] == "M":
@@ -250,3 +262,9 @@ def trace_pieces(sessions: Iterable[Session], count: int) -> Iterator[str]:
         former += ROWS * (len(session.workers) + 1)
     about = encode({"tool": "plait", "sessions": starts})
     yield f'],"otherData":{about}}}\n'
+
+
+def _name_of_driver(what: str, name: str) -> Event:
+    """An event that names the driver's process or thread."""
+    about = {"name": what, "args": {"name": name}}
+    return {"ph": "M", "ts": 0, "pid": DRIVER, "tid": DRIVER} | about

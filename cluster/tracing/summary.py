@@ -26,13 +26,17 @@ STATES = ("load", "compute", "lost", "transfer", "wait")
 """`load` is from the order for a worker until it is ready, with its process and server;
 `transfer` is reading and writing while nothing is computed; `lost` is work on batches that
 were never answered; `wait` is having no batch."""
-_LOAD, _COMPUTE, _WAIT = (STATES.index(name) for name in ("load", "compute", "wait"))
+_LOAD = STATES.index("load")
+_COMPUTE = STATES.index("compute")
+_WAIT = STATES.index("wait")
 _BINS = 1000
+"""Moments into which the making of records is divided."""
 _ALIKE = 0.05
 """Stages whose shares of a moment differ by less are equally busy."""
 _MOST_SUMMARIES = 20
 """Sessions that the manifest tells of: the last ones. The trace has them all."""
 Shares = NDArray[np.float64]
+"""By moment, or by state and moment, a part of each moment."""
 _Activities = Sequence[tuple[WorkerTrace, Shares]]
 
 
@@ -73,9 +77,12 @@ class Grid:
 
         An amount is spread evenly over its time; what lies outside the grid is left out.
         """
+        # One of nothing, so that there is an array even of no times.
         begins, ends, amounts = np.array([*times, (0, 1, 0)], float).T
         ends = np.maximum(ends, begins + 1e-3)
         rates = amounts / (ends - begins)
+        # The rate at which all together fill changes at each begin and end. Its integral is
+        # the amount up to there; between the edges of a bin, what falls into the bin.
         moments = np.concatenate([begins, ends])
         order = np.argsort(moments, kind="stable")
         moments = moments[order]
@@ -91,10 +98,15 @@ class Grid:
         left = self.share([(ready, worker.end, max(0, worker.end - ready))])
         rows = [load]
         for state in STATES[_COMPUTE:_WAIT]:
-            own = (d for d in worker.did if d.name == state)
-            share = self.share((d.begin, d.end, d.busy / worker.slots) for d in own)
-            rows.append(np.clip(share, 0.0, left))
-            left = left - rows[-1]
+            times: list[tuple[float, float, float]] = []
+            for stretch in worker.did:
+                if stretch.name == state:
+                    busy = stretch.busy / worker.slots
+                    times.append((stretch.begin, stretch.end, busy))
+            # Earlier states come first: what is read while a batch computes is no transfer.
+            share = np.clip(self.share(times), 0.0, left)
+            rows.append(share)
+            left = left - share
         return np.array([*rows, left])
 
 
@@ -106,32 +118,31 @@ def summarise(session: Session) -> dict[str, Any]:
     no worker had work and none was loading. `bounding` is the stage that bounds the run.
     Idle hours are those held and not computing; of GPUs where any worker held one.
     """
-    parts = [p for p in session.phases if p.name == MAKING]
-    begins = [p.begin for p in parts] or [w.begin for w in session.workers]
-    begin = min(begins, default=0)
-    end = max((p.end for p in parts), default=session.end)
+    begin, end = _making_of(session)
     grid = Grid(begin, end, _BINS)
-    did = [(worker, grid.activity(worker)) for worker in session.workers]
-    stages: dict[str, list[tuple[WorkerTrace, Shares]]] = {}
-    for worker, activity in did:
-        stages.setdefault(worker.stage, []).append((worker, activity))
-    bounds, loading, waiting = _bounds(stages)
-    gpus = any(w.gpus for w in session.workers)
-    weights = [w.gpus if gpus else float(not w.remote) for w in session.workers]
     bin_s = grid.width / 1e6
+    stages: dict[str, list[tuple[WorkerTrace, Shares]]] = {}
+    gpus = any(worker.gpus for worker in session.workers)
     hours = np.zeros(len(STATES))
-    for weight, (_, activity) in zip(weights, did, strict=True):
+    for worker in session.workers:
+        activity = grid.activity(worker)
+        stages.setdefault(worker.stage, []).append((worker, activity))
+        weight = worker.gpus if gpus else float(not worker.remote)
         hours += weight * activity.sum(axis=1) * bin_s / 3600
-    seconds = session.end / 1e6
-    making = (end - begin) / 1e6
-    starting = sum(p.busy for p in session.phases if p.name == STARTING_RAY) / 1e6
+    bounds, loading, waiting = _bounds(stages)
     bounding = max(bounds, key=bounds.__getitem__, default=None)
-    uses = {name: _use(own, bounds[name] * bin_s, bin_s) for name, own in stages.items()}
+    uses: dict[str, dict[str, Any]] = {}
+    for name, own in stages.items():
+        uses[name] = _use(own, bounds[name] * bin_s, bin_s)
+    starting_us = sum(p.busy for p in session.phases if p.name == STARTING_RAY)
+    seconds = session.end / 1e6
+    making_s = (end - begin) / 1e6
+    starting_s = starting_us / 1e6
     summary = {
         "seconds": seconds,
-        "making_s": making,
-        "start_ray_s": starting,
-        "driver_s": max(0.0, seconds - making - starting),
+        "making_s": making_s,
+        "start_ray_s": starting_s,
+        "driver_s": max(0.0, seconds - making_s - starting_s),
         "load_bound_s": loading * bin_s,
         "wait_bound_s": waiting * bin_s,
         "bounding": bounding if bounding and bounds[bounding] > 0 else None,
@@ -144,30 +155,50 @@ def summarise(session: Session) -> dict[str, Any]:
     return _round(summary, 4)
 
 
+def _making_of(session: Session) -> tuple[int, int]:
+    """From when until when a session made records, in its microseconds.
+
+    As the driver noted it, else from its first worker to its end.
+    """
+    making = [phase for phase in session.phases if phase.name == MAKING]
+    if making:
+        return min(p.begin for p in making), max(p.end for p in making)
+    return min((w.begin for w in session.workers), default=0), session.end
+
+
 def _round(values: dict[str, Any], digits: int) -> dict[str, Any]:
-    return {k: round(v, digits) if isinstance(v, float) else v for k, v in values.items()}
+    """The same with all fractions rounded."""
+    rounded = dict(values)
+    for name, value in values.items():
+        if isinstance(value, float):
+            rounded[name] = round(value, digits)
+    return rounded
 
 
 def _bounds(
     stages: Mapping[str, _Activities],
 ) -> tuple[dict[str, float], float, float]:
     """Moments that each stage bounded, those of loading alone, and those of neither."""
+    # By stage, how busy its workers were in each moment, from 0 to 1.
     use = np.zeros((len(stages), _BINS))
+    # Whether any worker was loading, from 0 to 1.
     load = np.zeros(_BINS)
     for i, own in enumerate(stages.values()):
-        total = np.sum([activity for _, activity in own], axis=0)
+        activities = np.array([activity for _, activity in own])
+        total = activities.sum(axis=0)
         ready = total[_COMPUTE:].sum(axis=0)
         busy = np.divide(ready - total[_WAIT], ready, out=0 * ready, where=ready > 1e-9)
         # Workers that were there for a part of the moment count for that part.
         use[i] = busy * np.minimum(1.0, ready)
-        load = np.maximum(load, np.max([activity[_LOAD] for _, activity in own], axis=0))
+        load = np.maximum(load, activities[:, _LOAD].max(axis=0))
     # Of equally busy stages, that which is busier in the whole run comes first.
     busier = np.broadcast_to(-use.sum(axis=1, keepdims=True), use.shape)
     left = np.ones(_BINS)
     bound = np.zeros(len(stages))
-    for first in np.lexsort((busier, -np.round(use / _ALIKE)), axis=0):
-        taken = np.minimum(left, use[first, np.arange(_BINS)])
-        np.add.at(bound, first, taken)
+    # Rows of the order: the busiest stage of each moment, the next busiest, and so on.
+    for stage_of_moment in np.lexsort((busier, -np.round(use / _ALIKE)), axis=0):
+        taken = np.minimum(left, use[stage_of_moment, np.arange(_BINS)])
+        np.add.at(bound, stage_of_moment, taken)
         left -= taken
     loading = float(np.minimum(left, load).sum())
     waiting = float(left.sum()) - loading
@@ -177,17 +208,24 @@ def _bounds(
 def _use(own: _Activities, bound_s: float, bin_s: float) -> dict[str, Any]:
     """Return what the workers of a stage did; `workers` are the most at a time."""
     total = np.sum([activity for _, activity in own], axis=0)
-    workers = [worker for worker, _ in own]
-    joules = [w.joules for w in workers if w.joules is not None]
-    times = (total.sum(axis=1) * bin_s).tolist()
+    batches = 0
+    records = 0
+    joules: float | None = None
+    for worker, _ in own:
+        batches += worker.batches
+        records += worker.records
+        if worker.joules is not None:
+            joules = worker.joules + (joules or 0)
+    most_at_once = float(total[_COMPUTE:].sum(axis=0).max())
+    seconds = (total.sum(axis=1) * bin_s).tolist()
     use = {
-        "workers": max(1, round(float(total[_COMPUTE:].sum(axis=0).max()))),
-        "remote": workers[0].remote,
-        "batches": sum(w.batches for w in workers),
-        "records": sum(w.records for w in workers),
-        "held_s": sum(times),
-        **{f"{state}_s": seconds for state, seconds in zip(STATES, times, strict=True)},
-        "bound_s": bound_s,
-        "joules": sum(joules) if joules else None,
+        "workers": max(1, round(most_at_once)),
+        "remote": own[0][0].remote,
+        "batches": batches,
+        "records": records,
+        "held_s": sum(seconds),
     }
+    for state, state_s in zip(STATES, seconds, strict=True):
+        use[f"{state}_s"] = state_s
+    use |= {"bound_s": bound_s, "joules": joules}
     return _round(use, 3)
