@@ -233,11 +233,10 @@ class _Copy:
         """Copy the records of all stages; return where the copy of each part is."""
         root = self.results.root
         copied = dict[str, str]()
-        stores = [root]
-        for place in sorted((root / _COMPARISONS).glob("*")):
-            if place.is_dir():
-                stores.append(place)
-        for store in stores:
+        comparisons: list[AnyPath] = [*(root / _COMPARISONS).glob("*")]
+        for store in [root, *sorted(comparisons)]:
+            if not store.is_dir():
+                continue
             below = "" if store == root else f"{_COMPARISONS}/{store.name}/"
             for folder in stage_folders(store):
                 own = f"{below}stages/{folder.name}"
