@@ -34,6 +34,7 @@ from plait.benchmarks.runs.portable import Change, Portable
 from plait.cluster.parts import parts_in, read_part, stage_folders, write_part
 from plait.cluster.records import SCHEMAS
 from plait.generators.base import StageSpec
+from plait.generators.buckets import AnyPath
 from plait.generators.document import Image
 from plait.generators.errors import UsageError
 

@@ -206,7 +206,7 @@ def remarks_of_run(
 def _absent_systems(
     protocol: PinnedProtocol, there: Collection[str], today: date
 ) -> Iterator[str]:
-    """Name systems with a published figure that are not `there`, and why if that is known."""
+    """Name systems with a published figure that are not `there`, with a reason if known."""
     for name in protocol.systems:
         if name in there:
             continue
