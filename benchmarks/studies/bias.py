@@ -296,14 +296,14 @@ def both_orders(rulings: Iterable[Ruling]) -> list[BothOrders]:
 def preferences(rulings: Iterable[Ruling]) -> list[Preference]:
     """Return mean preferences over both orders, in which one for a position cancels."""
     means = []
-    for ruling, named, swapped in both_orders(rulings):
+    for pair in both_orders(rulings):
         mean = Preference(
-            question=ruling.question,
-            repeat=ruling.repeat,
-            first=ruling.first,
-            second=ruling.second,
+            question=pair.ruling.question,
+            repeat=pair.ruling.repeat,
+            first=pair.ruling.first,
+            second=pair.ruling.second,
             # Both are for the answer shown first, which is the second one when swapped.
-            value=(swapped - named) / 2,
+            value=(pair.swapped - pair.named) / 2,
         )
         means.append(mean)
     return means
@@ -340,9 +340,9 @@ def positions(rulings: Rulings) -> Measured:
         if not pairs:
             yield f"{judge.label}: no pair was read in both orders"
             continue
-        questions = [ruling.question for ruling, _, _ in pairs]
-        named = np.array([preference for _, preference, _ in pairs])
-        swapped = np.array([preference for _, _, preference in pairs])
+        questions = [pair.ruling.question for pair in pairs]
+        named = np.array([pair.named for pair in pairs])
+        swapped = np.array([pair.swapped for pair in pairs])
         for name, values in position_measures(named, swapped).items():
             yield finding(judge.label, name, questions, values)
 
@@ -490,15 +490,18 @@ def _toward(own: str, pairs: Iterable[Preference]) -> dict[_AnswerPair, float]:
     if not own:
         return {}
     toward = {}
-    for question, repeat, first, second, value in pairs:
+    for pair in pairs:
+        first = pair.first
+        second = pair.second
         is_first = family(first.writer) == own
         is_second = family(second.writer) == own
         if is_second and not is_first:
-            pair = _AnswerPair(question, repeat, own=second.system, other=first.system)
-            toward[pair] = value
+            key = _AnswerPair(pair.question, pair.repeat, second.system, first.system)
+            toward[key] = pair.value
         elif is_first and not is_second:
-            pair = _AnswerPair(question, repeat, own=first.system, other=second.system)
-            toward[pair] = -value
+            # A preference is for the second answer.
+            key = _AnswerPair(pair.question, pair.repeat, first.system, second.system)
+            toward[key] = -pair.value
     return toward
 
 

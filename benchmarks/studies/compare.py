@@ -237,13 +237,7 @@ def compare(
     lookup = first_of(final_lookup(store), of_run, lookup_in(store))
     judged = _judgements(match, lookup)
     said = list(_rulings(match, judged, store))
-    if run.made or not _is_kept(match, said):
-        try:
-            _keep(match, place, said)
-        except (WriteError, StoreError):
-            # All of it is there to be read again, where nothing was made.
-            if run.made:
-                raise
+    _keep(match, place, said, made=bool(run.made))
     if len(items) < len(match.items):
         # The run counts what it was given, which is not all.
         run = replace(run, counts=_totals(match, lookup))
@@ -350,13 +344,32 @@ def _as_formerly(ruling: Ruling) -> Ruling:
     return replace(ruling, fault="", jobs=())
 
 
-def _keep(match: PreparedComparison, place: AnyPath, said: Sequence[Ruling]) -> None:
-    """Write the rulings beside their records, and into the run's results."""
+def _keep(
+    match: PreparedComparison, place: AnyPath, said: Sequence[Ruling], *, made: bool
+) -> None:
+    """Write the rulings beside their records and into the run's results, unless they are.
+
+    `made` says whether any of them is new. WriteError or StoreError where they are new and
+    cannot be written.
+    """
+    if not made and _is_kept(match, said):
+        return
+    try:
+        _write(match, place, said)
+    except (WriteError, StoreError):
+        # All of it is there to be read again, where nothing was made.
+        if made:
+            raise
+
+
+def _write(match: PreparedComparison, place: AnyPath, said: Sequence[Ruling]) -> None:
     chat = match.chat
     root = match.results.root
+    judges = {}
+    if is_custom(chat.target):
+        judges[chat.folder] = facts_of_stage(chat)
     with RunLock(root):
         write_rulings(said, place / RULINGS.replace("*", match.name))
-        judges = {chat.folder: facts_of_stage(chat)} if is_custom(chat.target) else {}
         keep_comparison(root / FOLDER, match.name, said, judges)
 
 

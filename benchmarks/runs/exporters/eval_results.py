@@ -17,7 +17,12 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from plait.benchmarks.results.board import Board
-from plait.benchmarks.results.leaderboard import AVERAGES, headline, leaderboard
+from plait.benchmarks.results.leaderboard import (
+    AVERAGES,
+    LeaderboardRow,
+    headline,
+    leaderboard,
+)
 from plait.benchmarks.results.leaderboard_tables import HEADINGS
 from plait.benchmarks.runs.run_data import RunData
 from plait.benchmarks.tasks.mmie.official import claim
@@ -147,11 +152,17 @@ def without_page(board: Board, system: DescribedSystem, scorer: str) -> str:
     if len(models) != 1 or not all(_is_of_hub(model) for model in models):
         return f"it is not one model of the Hub ({', '.join(sorted(models)) or 'none'})"
     rows = leaderboard(board)
-    (row,) = [row for row in rows if row["system"] == system.name]
+    row = _row_of(rows, system)
     if row["missing"] or board.damaged:
         return f"{row['missing']:,} answers are not made yet or lost"
     cell = row["scores"][scorer][headline(rows, scorer)]
     return f"it has no mean: {cell['reason']}" if cell["mean"] is None else ""
+
+
+def _row_of(rows: Iterable[LeaderboardRow], system: DescribedSystem) -> LeaderboardRow:
+    """Return the row of the leaderboard for a system."""
+    (row,) = [row for row in rows if row["system"] == system.name]
+    return row
 
 
 def _is_of_hub(model: str) -> bool:
@@ -168,7 +179,7 @@ def _unpublished_kinds(stages: Iterable[StageSpec]) -> str:
 def _entry(run: RunData, system: DescribedSystem, task: HubTask) -> dict[str, Any]:
     """Return one entry of the list in a file."""
     rows = leaderboard(run.board)
-    (row,) = [row for row in rows if row["system"] == system.name]
+    row = _row_of(rows, system)
     average = headline(rows, task.scorer)
     scores = row["scores"][task.scorer]
     cell = scores[average]
