@@ -171,10 +171,7 @@ class RunPlan:
         store = Store(config.root)
         settled = None
         if not remake and shard is None:
-            # A run that has ended need not be read again to see that nothing is missing.
-            current = experiment.current_results()
-            if current is not None and current.is_complete():
-                settled = current
+            settled = _complete_results(experiment)
         trials = _Trials(
             experiment=experiment,
             store=store,
@@ -413,6 +410,17 @@ def _need_text(placement: Placement) -> str:
         return ", ".join(parts)
     parts.append(f"{placement.concurrency} at a time")
     return f"server {placement.server.name}: {', '.join(parts)}"
+
+
+def _complete_results(experiment: Experiment) -> CurrentResults | None:
+    """Return the results of a run that has ended; None for any other.
+
+    Its records need not be read again to see that nothing is missing.
+    """
+    results = experiment.current_results()
+    if results is None or not results.is_complete():
+        return None
+    return results
 
 
 def _missing_requirements(

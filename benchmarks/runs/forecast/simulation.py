@@ -272,6 +272,7 @@ def simulate(
 
     Stages that fit on no node take no time, nor does what is not known of others.
     """
+    # Which stages fit, by the digest.
     most_workers: dict[str, int] = {}
     placed: dict[str, StageWork] = {}
     unplaced: list[str] = []
@@ -282,6 +283,7 @@ def simulate(
             placed[digest] = of_stage
         else:
             unplaced.append(of_stage.spec.name)
+
     jobs = max((of_stage.jobs for of_stage in placed.values()), default=0.0)
     most = max(most_workers.values(), default=0)
     # A job stands for `scale` records: so many jobs remain that no worker is idle merely
@@ -292,12 +294,15 @@ def simulate(
     for digest, own in placed.items():
         counts[digest] = math.ceil(own.jobs / scale)
         records[digest] = own.jobs / counts[digest]
+
+    # How closely the engine looks at idle workers: a thousandth of the slowest stage.
     speeds = _Rates(records=records, by_stage=rates, end=end)
     longest_s = 0.0
     for digest, own in placed.items():
         stage_s = own.jobs / most_workers[digest] * speeds.seconds(digest)
         longest_s = max(longest_s, stage_s)
     tick_s = max(1.0, _TICK * longest_s)
+
     world = World(nodes, speeds, make_worker=CountingWorker, tick_s=tick_s)
     # No directory of a user is looked at, whatever its name.
     with TemporaryDirectory() as nowhere, world.driver() as executor:
