@@ -85,6 +85,7 @@ class Display(Watcher):
             self._live = None
 
     def _print_lines(self, progress: RunProgress) -> None:
+        """Print the progress of stages at work, unless this interval has had its lines."""
         interval = progress.elapsed_s // _LINES_EVERY_S
         if interval == self._printed:
             return
@@ -146,6 +147,7 @@ def _line(stage: StageProgress) -> str:
 
 
 def _table(columns: Iterable[str], rows: Iterable[Iterable[RenderableType]]) -> Table:
+    """Return a table without lines, numbers on the right."""
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
     for name in columns:
         justify = "right" if name in _NUMERIC else "left"
@@ -157,6 +159,7 @@ def _table(columns: Iterable[str], rows: Iterable[Iterable[RenderableType]]) -> 
 
 
 def _cells(stage: StageProgress) -> list[RenderableType]:
+    """Return the row of a stage, as `_COLUMNS` has it."""
     done = stage.outcomes.get("done", 0)
     failed = stage.outcomes.get("failed", 0)
     rate, left_s = _pace(stage)

@@ -142,6 +142,7 @@ class _Inspection:
                 yield f"    {line}"
 
     def _output(self, spec: StageSpec, row: RecordRow) -> Iterator[str]:
+        """Yield what a record says: why there is no value, what was noted, the reply."""
         if row.reason:
             yield f"reason: {row.reason}"
         for name, value in self._results.noted(row).items():
@@ -154,6 +155,7 @@ class _Inspection:
 
 
 def _score(score: Row) -> Iterator[str]:
+    """Yield a score with its details, or why there is none."""
     outcome = score["outcome"]
     value = score["value"]
     if value is not None:

@@ -116,6 +116,7 @@ def _count_notes(store: AnyPath) -> dict[str, int]:
 
 
 def _table(stages: Sequence[StageCheck]) -> ResultTable:
+    """Return one row for each stage: what was checked, and what is damaged or missing."""
     rows = []
     for stage in stages:
         row = [stage.name]

@@ -194,6 +194,7 @@ def make_results(root: AnyPath, *, strict: bool = True) -> RunResults:
     if keeps:
         writer.finish(root / FOLDER)
         return RunResults.at(root)
+    # The folder lasts as long as the results that keep it.
     place = tempfile.TemporaryDirectory(prefix="plait-results-")
     folder = Path(place.name)
     writer.finish(folder)

@@ -92,6 +92,7 @@ class _Copy:
     """By the path of a part below the run, that of its copy."""
 
     def write(self) -> None:
+        """Write all tables into the folder of results, and what `run.json` says of them."""
         about = self.portable.about(self.results.about.as_json)
         _refuse_equal_names([system["name"] for system in about["systems"]])
         _refuse_equal_names([scorer["name"] for scorer in about["scorers"]])
@@ -124,6 +125,7 @@ class _Copy:
     # -------------------------------------------------------------------------- tables
 
     def _copy_table(self, name: str, temporary: Path) -> dict[str, Any]:
+        """Write the copy of a table; return what is said of the file."""
         file = temporary / f"{name}.parquet"
         rows = 0
         with pq.ParquetWriter(
@@ -136,6 +138,7 @@ class _Copy:
         return place_file(file, name, self._folder, rows)
 
     def _portable_table(self, name: str, table: pa.Table) -> pa.Table:
+        """Return rows of the table `name` as the copy has them."""
         columns = {}
         for column in table.column_names:
             array = table.column(column).combine_chunks()

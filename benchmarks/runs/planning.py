@@ -517,6 +517,7 @@ class _Trials:
         return self._plans[queries]
 
     def _make(self, queries: int) -> RunPlan:
+        """Count the jobs of so many queries, and forecast them."""
         experiment = self.experiment
         is_whole = queries == len(experiment.queries)
         if not is_whole:

@@ -88,6 +88,7 @@ class Supersession:
         )
 
     def _difference(self) -> str:
+        """Say in what the stage differs from what the run recorded."""
         today = stage_facts(self.spec)
         faults = self.spec.faults_of(self.recorded["version"])
         why = {"version": f", {faults}," if faults else ""}

@@ -76,6 +76,7 @@ class Section:
     """One kind of bias."""
 
     def __init__(self, title: str, measured: Iterable[Finding | str]) -> None:
+        """`measured` are findings, and reasons why something could not be measured."""
         self.title = title
         self.findings: list[Finding] = []
         self.absent: list[str] = []

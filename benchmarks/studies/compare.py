@@ -363,6 +363,7 @@ def _keep(
 
 
 def _write(match: PreparedComparison, place: AnyPath, said: Sequence[Ruling]) -> None:
+    """Write the rulings into both places, with the run locked."""
     chat = match.chat
     root = match.results.root
     judges = {}

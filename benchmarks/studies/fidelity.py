@@ -346,6 +346,7 @@ def _share_of(margin: Margin) -> float:
 
 
 def _refuse_image_margin(margin: Margin) -> None:
+    """UsageError for a margin of images that has no sense, or cannot be measured here."""
     name = margin.measure
     measure = IMAGE_MEASURES[name]
     if margin.percent or not margin.value < measure.most:
@@ -358,6 +359,7 @@ def _refuse_image_margin(margin: Margin) -> None:
 
 
 def _refuse_scorer_margin(margin: Margin, scorer: Scorer, other: Scorer) -> None:
+    """UsageError for a margin that has no sense of a scorer, as both runs have it."""
     if scorer.of_sets:
         raise UsageError(
             f"margin {margin.measure}={margin.text} is not valid: {scorer.name} has no "

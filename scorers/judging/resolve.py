@@ -65,6 +65,7 @@ class ChatJudgeSettings(AskingSettings):
 
     @model_validator(mode="after")
     def _as_released(self) -> Self:
+        """Refuse what official mode, which asks as the released program does, has not."""
         if self.mode == "corrected":
             return self
         if not self.source.is_official:
@@ -82,6 +83,7 @@ class ChatJudgeSettings(AskingSettings):
 
     @model_validator(mode="after")
     def _as_taken(self) -> Self:
+        """Refuse options that this judge does not take."""
         for option, why in self.refused.items():
             if getattr(self, option):
                 raise ValueError(why)

@@ -69,6 +69,7 @@ def labels_of(*scenes: Scene) -> Tensor:
 
 
 def _labels(scene: Scene) -> list[int]:
+    """Return the labels of one scene, as `labels_of` has them."""
     labels: list[int] = []
     for place in PLACES:
         item = scene.at(place)

@@ -100,6 +100,7 @@ def _model_id(run: RunData, system: DescribedSystem) -> str:
 
 
 def _model_info(run: RunData, system: DescribedSystem) -> dict[str, Any]:
+    """Return what the schema asks of a model: its name, and where it ran."""
     managed = any(stage.placement.endpoint for stage in system.stages)
     return {
         "name": system.name,
@@ -140,6 +141,7 @@ def _results(run: RunData, system: str) -> Iterator[dict[str, Any]]:
 def _result(
     run: RunData, scorer: Scorer, category: str, cell: Mapping[str, Any]
 ) -> dict[str, Any]:
+    """Return one mean, with its interval and with what is not in it."""
     uncertainty: dict[str, Any] = {"num_samples": cell["n"]}
     if (interval := cell["ci95"]) is not None:
         low, high = interval
@@ -181,6 +183,7 @@ def _source(run: RunData) -> dict[str, Any]:
 
 
 def _metric(scorer: Scorer) -> dict[str, Any]:
+    """Return what a scorer measures, and on which scale."""
     ends = bounds(scorer.scale)
     low, high = ends if ends is not None else ("-Infinity", "Infinity")
     metric: dict[str, Any] = {

@@ -51,6 +51,7 @@ def write(tracked: TrackedSystem, out: Path) -> None:
         tags["mlflow.note.content"] = tracked.warning
     run = client.create_run(experiment, run_name=tracked.name, tags=tags).info.run_id
     client.log_dict(run, dict(tracked.config), "config.json")
+    # Reasons why means lack stand in that file alone.
     for name, value in _flat({**tracked.config, "reasons": None}):
         client.log_param(run, _name(name), str(value)[:_LONGEST])
     for name, value in tracked.metrics.items():

@@ -274,6 +274,7 @@ def _iter_answers(run: RunData, system: str) -> Iterator[QueryAnswer]:
 
 
 def _table_row(run: RunData, answer: QueryAnswer, images: ImageFiles) -> Row:
+    """Return an answer as a row: its question, its content, and every score or why not."""
     query = answer.query.sample
     document = answer.document
     asked = query.question if isinstance(query, Query) else ()

@@ -361,6 +361,7 @@ class _CountingEngine(Engine):
         scale: float,
         counts: Mapping[str, int],
     ) -> None:
+        """`counts` are the jobs of each stage of `work`, by its digest."""
         options = EngineOptions(placement_timeout_s=math.inf)
         super().__init__(executor, root, options)
         self._work: dict[str, StageWork] = {}
