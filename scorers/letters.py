@@ -7,6 +7,12 @@ the beginning of a list of options; one that names several letters leaves open w
 commitments that differ, the last counts where it corrects the former, is called final, or
 is one of the letters that were left open. What cannot be told for sure is unread: an answer
 without a value costs less than a wrong one.
+
+    find_letter("The answer is (B).", options=4)    # "B"
+
+The text is brought into a plain form first (`_plain`). Then patterns tell where letters may
+be committed to (`_Reading.commitments`), which of these places are none after all
+(`_commitment`), and which of the rest stands at the end (`_decision`).
 """
 
 from __future__ import annotations
@@ -29,6 +35,7 @@ _WRAPPED = re.compile(
     r"\\(?:text(?:bf|rm|it|sf|tt)?|math(?:bf|rm|sf|it)|bm|bf|rm"
     r"|operatorname)\s*\{([^{}]*)\}"
 )
+"""A command of LaTeX that only sets its text in another type, as `\\mathbf{B}`."""
 _DEPTH = 3
 """Of commands of LaTeX, one in another, around a letter."""
 _PLAIN_FORMS = (
@@ -56,6 +63,7 @@ _SMALL = re.compile(
     r"|^[^\S\n]*[a-z](?=[.)]\s)|\s[a-z](?=\)\s)",
     re.MULTILINE,
 )
+"""A small letter that stands as the name of an option: in brackets, or as in `c.`, `c)`."""
 
 
 def _plain(text: str) -> str:
@@ -72,6 +80,7 @@ def _plain(text: str) -> str:
 
 
 def _any(*patterns: str) -> re.Pattern[str]:
+    """Return a pattern of any of these, in lines and whatever the case."""
     return re.compile("|".join(patterns), re.IGNORECASE | re.MULTILINE)
 
 
@@ -81,13 +90,16 @@ _CLAUSE_END = (
     r"|on"
     r"|by|based|due|given|so|if|unless|when|where|that|here|too)\b))"
 )
+"""What may follow a letter that ends its clause: punctuation, or a word as `because`."""
 _WHOLE = r"(?![A-Za-z0-9]|'[a-z]|-\w|\.\w)"
+"""What must not follow a letter that stands alone, as in `B2`, `C's` or `A-frame`."""
 _LETTER = re.compile(
     # A and I are words too, and small letters mostly are.
     rf"[(\[{{\"'{_BOX}\s]*(?:(?P<letter>[B-HJ-Z]){_WHOLE}"
     rf"|(?P<word>[AI]){_WHOLE}{_CLAUSE_END}"
     rf"|(?P<small>[a-z])(?=[.)\]{_END}\"'}}]*\s*(?:\Z|\n)))[)\]}}\"'{_END}]*"
 )
+"""A letter with the brackets around it."""
 _ENDS = re.compile(_CLAUSE_END)
 _CONNECTED = re.compile(
     r"\s*\(?(?:(?P<open>,?\s*\b(?:and/or|or|nor)\b|/|,?\s*或者?)"
@@ -95,7 +107,9 @@ _CONNECTED = re.compile(
     r"(?:(?:maybe|possibly|perhaps|also|even|else|then|option|choice|answer|an?)\s+|选项)*",
     re.IGNORECASE,
 )
+"""What joins letters, as in `A, B and option C`; `open` leaves open which of them."""
 _NEW_CLAUSE = re.compile(r"\s+(?!(?:are|both|because|since|as|or|and|if)\b)[a-z]")
+"""After `B and C`: words of which C is the subject, so that it is not said with B."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +126,7 @@ class _Letters:
 
 
 def _letters_at(text: str, position: int) -> _Letters | None:
+    """Return the letters that stand together at a place in a text; None for none."""
     match = _LETTER.match(text, position)
     if match is None:
         return None
@@ -131,6 +146,8 @@ def _letters_at(text: str, position: int) -> _Letters | None:
 
 # ------------------------------------------------------------------------------- cues
 
+# The parts of `the correct answer to this question is`, of which `_STATED` is made: what an
+# option may be called, what an answer may, the verb, and what may stand between these two.
 _KIND = (
     "(?:option|choice|one|letter|selection|response|result|pick|statement|match|description"
     "|image|picture|figure|diagram)"
@@ -192,6 +209,7 @@ _FILLED = re.compile(
     r"|\bnot (?:option )?[A-Z],? (?:but|rather)(?: rather)?\b|选项|选|第|是|为)*",
     re.IGNORECASE,
 )
+"""Words between a cue and its letter that change nothing: `clearly option`."""
 _RIGHT = re.compile(
     r"\s*(?:options?|choices?|选项|项)?\s*(?:(?:is|are|was|must be|should be|would be|seems"
     r"|could be|may be|might be|can be)\s+"
@@ -222,36 +240,46 @@ _LINE = re.compile(
     r"|选项)?(?=\W?[A-Z])",
     re.IGNORECASE | re.MULTILINE,
 )
+"""The beginning of a line up to its first letter: bullets, a number, `Option`."""
 _ALONE = re.compile(
     r"(?:选项|项)?[.!:;,)\u3002\u2600-\u27bf\U0001f000-\U0001faff\s]*(?:\Z|(?<=\n))"
 )
+"""After a letter: nothing else in its line but punctuation."""
 _OTHERS = re.compile(r"[^\n]*(?<![A-Za-z0-9])[A-Z]\s*[:(]")
+"""After a letter: another one in the same line that is explained, as `A: no. B: yes`."""
 _EXPLAINED = re.compile(
     r"[\"']*[.)\]:\u3001\u3002](?!\s*\W?(?-i:[A-Z])\W*$)\s*\S|\s*[(\u2192]|\s+:|\s+-\s"
     r"|,?\s*(?:because|since|as|for)\b"
     r"|,\s*(?:an?|the|not)\b|,?\s*因为",
     re.IGNORECASE | re.MULTILINE,
 )
+"""After a letter: what the option is, or why it is right, as `C. A cow`, `C, since`."""
 _MENTION = re.compile(r"(?<![A-Za-z0-9'])[A-Z](?![A-Za-z0-9'])")
+"""A capital letter by itself, whatever it stands for."""
 _ITEM = re.compile(
     r"(?:^|(?<=[\s>(\[\";,\u27e6项]))([A-Z])(?:[)\]\"]?[.:\u3001]|[)\]]| -(?=\s)"
     r"| \u2192)(?=[^\S\n]*\S)",
     re.MULTILINE,
 )
+"""The letter of an item in a list of options: `A. a cow`, `(B) a horse`."""
 _IN_WORDS = re.compile(
     r"[(\[]([A-Z])[)\]]|\b(?:option|choice) ([A-Z])(?![A-Za-z0-9])"
     r"|[,:-] ([A-Z])(?=[.!]?\s*\Z)",
     re.IGNORECASE,
 )
+"""The letter behind an answer in words: `a cow (C)`."""
 _REACH = 400
 """Of a sentence at most so many characters on either side of a letter are looked at."""
 _BOUNDARY = re.compile(r"[.!?](?=[\s\"')]|\Z)|[;\n\u3002!?\u2192]")
+"""The end of a sentence."""
 _CLAUSE = _any(
     r"[,(]",
     r"\b(?:but|so|therefore|thus|hence|however|and|whereas|while)\b",
     "因此|所以|故",
 )
+"""The end of a clause: what is negated before it is not negated after it."""
 _STEP = _any(r"\b(?:but|so|therefore|thus|hence|however|now)\b", "因此|所以|但")
+"""The end of what is supposed."""
 
 # ------------------------------------------------------------------ what is no commitment
 
@@ -277,6 +305,7 @@ _NEGATED = _any(
     r"|nicht|pas|non|não)\b",
     r"n't\b|[不非没无未别错]|排除|可能",
 )
+"""In the clause before a letter: it is not chosen, or somebody else chooses it."""
 _SUPPOSED = _any(
     r"\b(?:if|whether|suppos\w*|assum\w*|unless|at first|initial\w*|for example"
     r"|hypothe\w*|pretend\w*"
@@ -285,7 +314,9 @@ _SUPPOSED = _any(
     r"|\A\W*(?:were|had)\b",
     "如果|假[设如]|若|有人|起初|一开始|是否",
 )
+"""Before a letter: what follows is only supposed, or was believed once."""
 _CONDITION = _any(r"\b(?:if|unless|assuming|provided)\b", "如果")
+"""After a letter: it is chosen under a condition."""
 _REFUTED = re.compile(
     r"\s*or not\b|[\s.,]*or (?:maybe|perhaps|possibly)\b"
     r"|,? but (?:it|that|this) (?:may|might|could) (?:also )?be\b"
@@ -298,18 +329,22 @@ _REFUTED = re.compile(
     r"|[(\[]?\s*(?:incorrect|wrong|false|[\u2717\u2718\u274c])|[是为]?(?:错|不|排除|有误))",
     re.IGNORECASE,
 )
+"""After letters: `is wrong`, `cannot be right`, `or not`."""
 _REFUTED_ITEM = re.compile(
     r"[\s.):,\]-]*(?:[^\n]{0,80}?(?:[\u2717\u2718\u274c]|[(\[](?:wrong|incorrect)[)\]])"
     r"|(?:(?:this|it|that) )?(?:(?:is|was) )?(?:wrong|incorrect|not (?:correct|right|the)"
     r"|false|no)\b)",
     re.IGNORECASE,
 )
+"""After the letter of an item: a cross, or `Incorrect.`"""
 _FINAL = _any(r"\b(?:final|ultimate)\w*\b", _BOX, "最终|最后")
+"""Before a letter: it is called final, or boxed."""
 _RETRACTED = _any(
     r"\bwait\b|\bhold on\b|\bscratch that\b|\bi (?:was|am) (?:wrong|mistaken)\b",
     r"\b(?:that|this)(?:'s| is| was) (?:wrong|incorrect|not (?:right|correct))\b",
     r"\bthat (?:can't|cannot) be\b|[.!?]\s+no\s*[,:.!-]|不对|等等|等一下",
 )
+"""What was said is taken back: without a letter after it, nothing stands."""
 _CORRECTED = _any(
     _RETRACTED.pattern,
     r"\bno\s*[,:.!;-]|\b(?:actually|correction|sorry|oops|apolog\w+|mistake|instead)\b",
@@ -320,7 +355,9 @@ _CORRECTED = _any(
     r"\bre-?(?:check|examin|consider|evaluat|think|count|read|visit|assess|calculat)\w*",
     "更正|修正|其实|抱歉|重新|再看|不,",
 )
+"""Between two letters: the second corrects the first."""
 _ALSO = _any(r"\b(?:also|as well|equally|too)\b", "也")
+"""After a letter: it is chosen beside what was chosen before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,7 +380,8 @@ def find_letter(text: str, options: int) -> str | Unreadable:
     found = _decision(_Reading(_plain(text)))
     valid = {chr(ord("A") + i) for i in range(options)}
     if len(found) == 1 and found <= valid:
-        return min(found)
+        (letter,) = found
+        return letter
     what = ", ".join(sorted(found)) or "no letter"
     return Unreadable(f"it states {what} of {options} options: {text[:200]!r}")
 
@@ -357,9 +395,13 @@ def _decision(reading: _Reading) -> frozenset[str]:
     """Return the letters that stand at the end of an answer."""
     decided: _Commitment | None = None
     for said in reading.commitments():
-        if decided is None or said.letters == decided.letters:
-            decided = replace(said, final=said.final or bool(decided and decided.final))
+        if decided is None:
+            decided = said
             continue
+        if said.letters == decided.letters:
+            decided = replace(said, final=said.final or decided.final)
+            continue
+        # One of the letters that were left open, or the first that is called final.
         decides = said.letters < decided.letters or (said.final and not decided.final)
         corrected = corrects(reading.text, decided.end, said.start)
         if said.joins or not (decides or corrected):
@@ -375,9 +417,12 @@ class _Reading:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._boundaries = [m.end() for m in _BOUNDARY.finditer(text)]
+        self._boundaries = [boundary.end() for boundary in _BOUNDARY.finditer(text)]
+        """Where sentences end."""
         self._items: set[int] = set()
+        """Where letters of items stand."""
         self._listed: set[int] = set()
+        """Where those of lists of several items stand."""
         for starts in self._lists():
             self._items.update(starts)
             # One item alone may be the answer itself: `C. A cow`.
@@ -394,8 +439,13 @@ class _Reading:
             if said is not None:
                 found.setdefault(said.start, said)
         if not found:
-            at_end = map(self._commitment, self._iter_at_end())
-            return [said for said in at_end if said is not None]
+            at_end = []
+            for letters in self._iter_at_end():
+                said = self._commitment(letters)
+                if said is not None:
+                    at_end.append(said)
+            return at_end
+        # Places that overlap count once: the first of them.
         apart: list[_Commitment] = []
         for start in sorted(found):
             if not apart or start >= apart[-1].end:
@@ -440,7 +490,7 @@ class _Reading:
     # ------------------------------------------------------------------ where to look
 
     def _iter_after_cue(self) -> Iterator[_Letters]:
-        """Letters after a cue."""
+        """Yield letters after a cue."""
         for cue in _STATED.finditer(self.text):
             letters = self._letters_after(cue)
             if letters is None:
@@ -453,26 +503,32 @@ class _Reading:
                 yield letters
 
     def _letters_after(self, cue: re.Match[str]) -> _Letters | None:
+        """Return the letters that directly follow a cue, but for words without meaning."""
         filled = _FILLED.match(self.text, cue.end())
         return _letters_at(self.text, filled.end() if filled else cue.end())
 
     def _ends(self, letters: _Letters) -> bool:
-        """Whether letters end a clause and are not what a further one is about."""
+        """Return whether letters end a clause and are not what a further one is about."""
         about = re.match(r"\s+(?:is|are)\b", self.text[letters.end : letters.end + 20])
         return not about and _ENDS.match(self.text, letters.end) is not None
 
     def _after_words(self, start: int) -> Iterator[_Letters]:
-        """The letter after an answer in words: `the answer is a cow (C)`."""
+        """Yield the letter after an answer in words: `the answer is a cow (C)`."""
         _, end = self._sentence_around(start, start)
         words = self.text[start : min(end, start + 120)]
         named = list(_IN_WORDS.finditer(words))
-        if named and not _NEGATED.search(words[: named[0].start()]):
-            names = frozenset(str(match[match.lastindex or 0]).upper() for match in named)
-            end = start + named[-1].end()
-            yield _Letters(names, start + named[0].start(), end, end)
+        if not named or _NEGATED.search(words[: named[0].start()]):
+            return
+        names = set()
+        for match in named:
+            # The one group that has matched.
+            names.add(str(match[match.lastindex or 0]).upper())
+        first = start + named[0].start()
+        end = start + named[-1].end()
+        yield _Letters(frozenset(names), first, end, end)
 
     def _lines(self) -> Iterator[_Letters]:
-        """Letters alone in a line, and what the text begins with."""
+        """Yield letters alone in a line, and what the text begins with."""
         for line in _LINE.finditer(self.text):
             letters = _letters_at(self.text, line.end())
             if letters is None:
@@ -482,7 +538,7 @@ class _Reading:
                 yield letters
 
     def _explains(self, letters: _Letters) -> bool:
-        """Whether words follow that say what the option is, or why it is right."""
+        """Return whether words follow that say what the option is, or why it is right."""
         if _REFUTED_ITEM.match(self.text, letters.end):
             return False
         if _OTHERS.match(self.text, letters.end):
@@ -490,7 +546,7 @@ class _Reading:
         return _EXPLAINED.match(self.text, letters.stop) is not None
 
     def _iter_called_right(self) -> Iterator[_Letters]:
-        """Letters that are said to be right, and ticked ones of a list."""
+        """Yield letters that are said to be right, and ticked ones of a list."""
         end = 0
         for mention in _MENTION.finditer(self.text):
             letters = _letters_at(self.text, mention.start())
@@ -502,7 +558,7 @@ class _Reading:
                 yield letters
 
     def _iter_at_end(self) -> Iterator[_Letters]:
-        """What is said at the end, if nothing else was.
+        """Yield what is said at the end, if nothing else was.
 
         An option of a list is named again in the last line, or the last sentence says what
         the one letter of the text belongs to.
@@ -511,7 +567,8 @@ class _Reading:
         letters = _letters_at(self.text, line.end()) if line else None
         if letters and letters.names <= self._options and self._explains(letters):
             yield letters
-        if len({mention[0] for mention in _MENTION.finditer(self.text)}) != 1:
+        mentioned = {mention[0] for mention in _MENTION.finditer(self.text)}
+        if len(mentioned) != 1:
             return
         start, _ = self._sentence_around(len(self.text) - 1, len(self.text) - 1)
         for cue in _DESCRIBED.finditer(self.text, start):
@@ -522,7 +579,7 @@ class _Reading:
                 yield letters
 
     def _lists(self) -> Iterator[tuple[int, ...]]:
-        """Where the letters of each list of options stand, which ascend one by one."""
+        """Yield where the letters of each list stand, which ascend one by one."""
         cues = [match.start() for match in _STATED.finditer(self.text)]
         run: list[re.Match[str]] = []
         for item in _ITEM.finditer(self.text):
@@ -535,6 +592,7 @@ class _Reading:
 
 
 def _any_between(places: list[int], start: int, end: int) -> bool:
+    """Return whether one of the places, which ascend, lies from `start` to before `end`."""
     return bisect_left(places, start) < bisect_left(places, end)
 
 

@@ -70,21 +70,27 @@ def bibtex(results: RunResults) -> str:
     lines = [f"{len(keys)} entries of what the run used."]
     if about.weights in ("tiny", "dummy", "mini"):
         lines.append(f"Its weights are {about.weights}: not those that were published.")
-    lines += map(str, cited)
+    lines += [str(one) for one in cited]
     remarks = [f"% {_without_at(line)}" for line in lines]
-    entries = [_entry(key, {}) for key in keys if key != PLAIT]
+    entries = []
     version = about.versions.get("plait")
-    own = {"note": f"Version {version}"} if version else {}
-    return "\n".join([*remarks, "", _entry(PLAIT, own), *entries])
+    for key in keys:
+        # plait itself is the first of the keys.
+        of_version = {"note": f"Version {version}"} if key == PLAIT and version else {}
+        entries.append(_entry(key, of_version))
+    return "\n".join([*remarks, "", *entries])
 
 
 def citations_of(results: RunResults) -> list[Citation]:
     """Return what there is to cite of a run, each name once."""
-    found = {(one.kind, one.name): one for one in _citations(results)}
-    return list(found.values())
+    by_name_of_kind = {}
+    for one in _citations(results):
+        by_name_of_kind[one.kind, one.name] = one
+    return list(by_name_of_kind.values())
 
 
 def _citations(results: RunResults) -> Iterator[Citation]:
+    """Yield what there is to cite: data, systems, scorers, comparisons and their judges."""
     yield _of_data(results)
     for system in results.systems:
         if not system.stages and system.name != "gt":
@@ -100,8 +106,9 @@ def _citations(results: RunResults) -> Iterator[Citation]:
             yield _look_up("protocols", protocol)
     for scorer in results.scorers:
         yield from of_scorer(scorer.name)
-    rows = results.rows("comparisons", ["protocol", "judge"])
-    compared = dict.fromkeys((row["protocol"], row["judge"]) for row in rows)
+    compared: dict[tuple[str, str], None] = {}
+    for row in results.rows("comparisons", ["protocol", "judge"]):
+        compared[row["protocol"], row["judge"]] = None
     for protocol, judge in compared:
         yield _look_up("comparisons", protocol)
         yield of_model(judge)
@@ -132,8 +139,8 @@ def of_model(name: str) -> Citation:
     prefix, _, model = name.partition(":")
     if prefix == "gt":
         return _look_up(kind, prefix, name)
-    for models in map(by_name, (Named.LVLM, Named.T2I, Named.SERVED)):
-        for preset, entry in models.items():
+    for named in (Named.LVLM, Named.T2I, Named.SERVED):
+        for preset, entry in by_name(named).items():
             if model == entry.settings["model"]:
                 return _look_up(kind, preset, name)
     by_id = has_prefix(name, Named.LVLM, Named.T2I, *SYSTEMS)
@@ -164,10 +171,13 @@ def _look_up(table: str, key: str, name: str = "") -> Citation:
 
 
 def _entry(key: str, more: Mapping[str, Any]) -> str:
+    """Return the BibTeX of an entry, with `more` fields than the table has."""
     fields = {**tables()["entries"][key], **more}
     form = fields.pop("type", "misc")
-    if number := fields.pop("arxiv", None):
-        fields |= {"eprint": number, "archivePrefix": "arXiv"}
+    arxiv = fields.pop("arxiv", None)
+    if arxiv:
+        fields |= {"eprint": arxiv, "archivePrefix": "arXiv"}
+    # `sorted` keeps the order of the table otherwise.
     ordered = sorted(fields, key=lambda name: name in _LAST)
     lines = [f"  {name} = {{{fields[name]}}}," for name in ordered]
     return "\n".join([f"@{form}{{{key},", *lines, "}", ""])

@@ -103,6 +103,8 @@ AbsoluteAnswers = Annotated[str, AfterValidator(_absolute_answers)]
 
 
 class _Section(BaseModel):
+    """Part of a config: its keys are those that are declared, and its values stay."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 

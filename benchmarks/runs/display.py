@@ -32,9 +32,7 @@ class Display(Watcher):
     """A live table on a terminal; elsewhere, lines with the progress of every stage."""
 
     def __init__(
-        self,
-        console: Console,
-        meanwhile: Callable[[], None] | None = None,
+        self, console: Console, meanwhile: Callable[[], None] | None = None
     ) -> None:
         """`meanwhile` is called in a thread, once, when workers have begun to compute.
 
@@ -48,8 +46,8 @@ class Display(Watcher):
 
     def starting(self, counts: Sequence[StageCount]) -> None:
         """Print how many records exist and how many are to be made."""
-        done = sum(c.done for c in counts)
-        to_run = sum(c.to_run for c in counts)
+        done = sum(tally.done for tally in counts)
+        to_run = sum(tally.to_run for tally in counts)
         if not to_run:
             self.console.print(f"{done:,} records exist; nothing is missing.")
             return
@@ -62,9 +60,10 @@ class Display(Watcher):
 
     def turn(self, progress: RunProgress) -> None:
         """Update the table, or print the progress of every stage every 30 seconds."""
-        computing = any(s.state == "running" for s in progress.stages)
+        computing = any(stage.state == "running" for stage in progress.stages)
         if self._meanwhile is not None and computing:
             threading.Thread(target=self._meanwhile, daemon=True).start()
+            # Called once.
             self._meanwhile = None
         if self._live is not None:
             self._live.update(progress_table(progress))
@@ -86,24 +85,30 @@ class Display(Watcher):
             self._live = None
 
     def _print_lines(self, progress: RunProgress) -> None:
+        """Print the progress of stages at work, unless this interval has had its lines."""
         interval = progress.elapsed_s // _LINES_EVERY_S
         if interval == self._printed:
             return
         self._printed = interval
-        at_work = [stage for stage in progress.stages if stage.state in _AT_WORK]
-        lines = [_summary(progress), *(f"  {_line(stage)}" for stage in at_work)]
+        lines = [_summary(progress)]
+        for stage in progress.stages:
+            if stage.state in _AT_WORK:
+                lines.append(f"  {_line(stage)}")
         self.console.print("\n".join(lines))
 
 
 def progress_table(progress: RunProgress) -> RenderableType:
     """Return all stages, and a line on the whole run."""
+    rows = [_cells(stage) for stage in progress.stages]
     summary = Text(_summary(progress), "dim")
-    return Group(_table(_COLUMNS, map(_cells, progress.stages)), summary)
+    return Group(_table(_COLUMNS, rows), summary)
 
 
 def worker_table(workers: Iterable[WorkerProgress]) -> RenderableType:
     """Return all workers."""
-    rows = ([w.stage, w.node, w.state, f"{w.records:,}"] for w in workers)
+    rows = []
+    for worker in workers:
+        rows.append([worker.stage, worker.node, worker.state, f"{worker.records:,}"])
     return _table(_WORKER_COLUMNS, rows)
 
 
@@ -113,10 +118,11 @@ def _summary(progress: RunProgress) -> str:
     for stage in progress.stages:
         usage.update(stage.usage)
     parts = [f"elapsed {duration(progress.elapsed_s)}"]
-    if tokens := usage["input_tokens"] + usage["output_tokens"]:
+    tokens = usage["input_tokens"] + usage["output_tokens"]
+    if tokens:
         parts.append(f"{tokens:,.0f} tokens")
-    if cost := usage["cost"]:
-        parts.append(f"cost {cost:,.4g}")
+    if usage["cost"]:
+        parts.append(f"cost {usage['cost']:,.4g}")
     if progress.max_cost is not None:
         parts.append(f"{progress.spent:,.4g} of {progress.max_cost:,g} spent")
     if progress.state != "running":
@@ -125,6 +131,7 @@ def _summary(progress: RunProgress) -> str:
 
 
 def _line(stage: StageProgress) -> str:
+    """`draft-anole: 120 of 400 done, 3 failed, 2.10/s, 0:02:12 left, running (2)`."""
     rate, left_s = _pace(stage)
     done = stage.outcomes.get("done", 0)
     parts = [f"{done:,} of {stage.total:,} done"]
@@ -140,6 +147,7 @@ def _line(stage: StageProgress) -> str:
 
 
 def _table(columns: Iterable[str], rows: Iterable[Iterable[RenderableType]]) -> Table:
+    """Return a table without lines, numbers on the right."""
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim")
     for name in columns:
         justify = "right" if name in _NUMERIC else "left"
@@ -151,6 +159,7 @@ def _table(columns: Iterable[str], rows: Iterable[Iterable[RenderableType]]) -> 
 
 
 def _cells(stage: StageProgress) -> list[RenderableType]:
+    """Return the row of a stage, as `_COLUMNS` has it."""
     done = stage.outcomes.get("done", 0)
     failed = stage.outcomes.get("failed", 0)
     rate, left_s = _pace(stage)
@@ -171,12 +180,14 @@ def _count_ended(stage: StageProgress) -> int:
 
 
 def _pace(stage: StageProgress) -> tuple[float, float]:
-    """Records a second, and seconds left at that rate; 0 where they are not known."""
+    """Return records a second, and seconds left at that rate; 0 where not known."""
     rate = stage.made / stage.seconds if stage.seconds > 0 else 0.0
-    return rate, (stage.total - _count_ended(stage)) / rate if rate else 0.0
+    left = stage.total - _count_ended(stage)
+    return rate, left / rate if rate else 0.0
 
 
 def _state(stage: StageProgress) -> str:
+    """`running (2), 8 in batches`."""
     state = f"{stage.state} ({stage.workers})" if stage.workers else stage.state
     return f"{state}, {stage.waiting:,} in batches" if stage.waiting else state
 

@@ -1,4 +1,9 @@
-"""Runs in other tools' formats: documents of one system, or results of all."""
+"""`plait export`: runs in other tools' formats.
+
+Documents of one system go to a benchmark's own format, to a table or to Every Eval Ever
+(`export_documents`); results of several go to experiment trackers and model pages
+(`export_results`), each of which has a file in `exporters`.
+"""
 
 from __future__ import annotations
 
@@ -40,22 +45,37 @@ RUN_FORMATS = {
 WITH_TASK = ("eval-results",)
 """Of these, those that call a result by a name that the user gives."""
 _OF_ALL_REPEATS = ("parquet", "every-eval-ever")
+"""Formats with room for several answers to a query."""
 _IMAGES = pa.list_(IMAGE)
 _TEXT = pa.string()
 _NUMBER = pa.int64()
-_SCORE = {"scorer": _TEXT, "outcome": _TEXT, "value": pa.float64(), "reason": _TEXT}
-_SCORES = pa.list_(pa.struct(list(_SCORE.items())))
+_SCORE = pa.struct(
+    [
+        ("scorer", _TEXT),
+        ("outcome", _TEXT),
+        ("value", pa.float64()),
+        ("reason", _TEXT),
+    ]
+)
 _SCHEMA = pa.schema(
     [
-        *((name, _TEXT) for name in ("id", "category", "field", "system")),
-        *((name, _NUMBER) for name in ("repeat", "run_seed", "seed")),
-        *((name, _TEXT) for name in ("question", "reference", "text")),
+        ("id", _TEXT),
+        ("category", _TEXT),
+        ("field", _TEXT),
+        ("system", _TEXT),
+        ("repeat", _NUMBER),
+        ("run_seed", _NUMBER),
+        ("seed", _NUMBER),
+        ("question", _TEXT),
+        ("reference", _TEXT),
+        ("text", _TEXT),
         ("images", _IMAGES),
-        ("scores", _SCORES),
+        ("scores", pa.list_(_SCORE)),
         ("question_images", _IMAGES),
         ("reference_images", _IMAGES),
     ]
 )
+"""Of the format `parquet`."""
 
 
 def repeats_of(run: RunData, form: str, repeat: int | None) -> Sequence[int]:
@@ -111,7 +131,7 @@ def export_documents(
         return every_eval_ever.export(run, system, answers, out)
     if form == "parquet":
         return _write_parquet(list(_rows(run, answers)), out)
-    documents = ((query, document) for query, document, _ in _documents(answers))
+    documents = [(query, document) for query, document, _ in _documents(answers)]
     if form == "ueval":
         return ueval.export(documents, system, out, read_blob)
     benchmark = MMIE if run.about.categories == CATEGORIES else run.about.name
@@ -121,7 +141,7 @@ def export_documents(
 def _documents(
     answers: Sequence[QueryAnswer],
 ) -> Iterator[tuple[Query, Document, QueryAnswer]]:
-    """Return the answers that are there."""
+    """Yield the answers that are there, with their queries."""
     for answer in answers:
         query = answer.query.sample
         document = answer.document
@@ -130,7 +150,7 @@ def _documents(
 
 
 def _write_parquet(rows: list[dict[str, Any]], out: Path) -> int:
-    """Return a row for each document: texts with a mark in place of each image, and images.
+    """Write a row for each document: texts with a mark in place of each image, and images.
 
     `seed` is that of its text, and null where the system's text follows from no seed.
     `datasets.load_dataset("parquet", data_files=...)` shows the images decoded.
@@ -146,15 +166,27 @@ def _write_parquet(rows: list[dict[str, Any]], out: Path) -> int:
 
 
 def _rows(run: RunData, answers: Sequence[QueryAnswer]) -> Iterator[dict[str, Any]]:
+    """Yield the row of each document, as `_SCHEMA` has it."""
     seed = run.about.seed
     seeded = set()
     for system in run.results.systems:
-        if "draft" in system.roles and system.roles["draft"].seeded:
+        draft = system.roles.get("draft")
+        if draft is not None and draft.seeded:
             seeded.add(system.name)
     for query, document, answer in _documents(answers):
         own_seed = None
         if answer.system in seeded:
             own_seed = derived_seed(seed, query.id, answer.repeat - 1, TEXT_POSITION)
+        scores = []
+        for name, verdict in answer.scores.items():
+            scores.append(
+                {
+                    "scorer": name,
+                    "outcome": verdict.outcome,
+                    "value": verdict.value,
+                    "reason": verdict.reason,
+                }
+            )
         yield {
             "id": query.id,
             "category": query.category,
@@ -167,10 +199,7 @@ def _rows(run: RunData, answers: Sequence[QueryAnswer]) -> Iterator[dict[str, An
             "reference": query.reference and text_with_marks(query.reference.segments),
             "text": text_with_marks(document.segments),
             "images": [_cell(image) for image in document.images],
-            "scores": [
-                {"scorer": n, "outcome": v.outcome, "value": v.value, "reason": v.reason}
-                for n, v in answer.scores.items()
-            ],
+            "scores": scores,
             "question_images": _cells(query.question),
             "reference_images": query.reference and _cells(query.reference.segments),
         }

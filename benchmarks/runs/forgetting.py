@@ -91,12 +91,13 @@ class ForgottenParts:
         return forgotten
 
     def _refuse_unnamed(self, manifest: Manifest) -> None:
-        places = _systems_at(manifest)
+        """UsageError for systems that the config does not name one by one."""
         unnamed = {*self.systems} - {*manifest["config"]["systems"]}
-        for label, names in places.items():
+        for label, names in _systems_at(manifest).items():
+            left = names - {*self.systems}
             # The config names a place, not its systems: without one of them it would bring
             # all of them back.
-            if unnamed & names and (left := names - {*self.systems}):
+            if unnamed & names and left:
                 raise UsageError(
                     f"the answers at {label} are named together: forget "
                     f"{', '.join(sorted(left))} too, or none of them"
@@ -110,8 +111,11 @@ class ForgottenParts:
 
     def labels(self, manifest: Manifest) -> set[str]:
         """Return the names of places in the config whose answers are forgotten."""
-        places = _systems_at(manifest).items()
-        return {label for label, names in places if names & {*self.systems}}
+        labels = set()
+        for label, names in _systems_at(manifest).items():
+            if names & {*self.systems}:
+                labels.add(label)
+        return labels
 
 
 def _systems_at(manifest: Manifest) -> dict[str, set[str]]:
@@ -129,10 +133,12 @@ def forget(
     the run does not have and for packs, RunInUse while a job is at work there.
     """
     refuse_pack(root)
+    # Wrong names, and a run that is in use, are refused before anything is made.
     manifest = read_manifest(root)
     with RunLock(root):
         forgotten = ForgottenParts.of(manifest, systems, scorers)
-    # They are kept only where nobody is at work.
+    # Made where they lack something. Without the lock, since they are kept in the run's
+    # folder only where nobody is at work.
     open_results(root)
     with RunLock(root):
         manifest = read_manifest(root)
@@ -143,18 +149,23 @@ def forget(
         digest = new[RUN_DIGEST]
         about = replace(about, config=config, run_digest=digest, data=new["data"])
         forget_rows(results, forgotten.systems, forgotten.scorers, about)
-        unused = _forget_comparisons(root, forgotten.systems)
+        judging = _forget_comparisons(root, forgotten.systems)
         left = RunResults.at(root)
         write_json(root / MANIFEST, new | {"counts": _counts(left)})
         if not prune:
             return PrunedRecords()
-        stages = (*new["stages"].values(), *about.stages.values())
-        used = {digest_in_run(facts)[:12] for facts in stages}
-        others = (f for f in stage_folders(root) if _stage_digest(f) not in used)
-        pruned = _prune(root, others)
-        for store, judging in unused.items():
-            judges = (f for f in stage_folders(store) if _stage_digest(f) in judging)
-            pruned += _prune(store, judges)
+        used = set()
+        for facts in (*new["stages"].values(), *about.stages.values()):
+            # So much of a stage's digest is in the name of its folder.
+            used.add(digest_in_run(facts)[:12])
+        pruned = PrunedRecords()
+        for folder in stage_folders(root):
+            if _stage_digest(folder) not in used:
+                pruned += _prune(root, folder)
+        for store, unused in judging.items():
+            for folder in stage_folders(store):
+                if _stage_digest(folder) in unused:
+                    pruned += _prune(store, folder)
         return pruned
 
 
@@ -165,49 +176,70 @@ def _manifest_without(
 
     `about` is what its results say without them.
     """
-    names = {"systems": forgotten.systems, "scorers": forgotten.scorers}
     labels = forgotten.labels(manifest)
     new = dict(manifest)
-    config = dict(manifest["config"])
-    for what, gone in names.items():
-        new[what] = _without(manifest.get(what, ()), gone)
-        config[what] = _without(config.get(what, ()), gone)
-    config["answers"] = _without_keys(config.get("answers", {}), labels)
-    if "variants" in config:
-        config["variants"] = _without_keys(config["variants"], forgotten.systems)
-    # Settings of models that nothing else names go too: a later system of that name would
-    # take them for its own.
-    named = (*config["systems"], *config["scorers"], *_judges(root))
-    settled = models_named((*forgotten.systems, *forgotten.scorers)) - models_named(named)
-    config["models"] = _without_keys(config.get("models", {}), settled)
-    data = dict(manifest.get("data", {}))
-    if places := _without_keys(data.pop("answers", {}), labels):
-        data["answers"] = places
-    stages = manifest.get("stages", {})
-    usage = manifest.get("usage", {})
+    new["systems"] = _without(manifest.get("systems", ()), forgotten.systems)
+    new["scorers"] = _without(manifest.get("scorers", ()), forgotten.scorers)
+    new["config"] = _config_without(root, manifest["config"], forgotten, labels)
+    new["data"] = dict(manifest.get("data", {}))
+    places = _without_keys(new["data"].pop("answers", {}), labels)
+    if places:
+        new["data"]["answers"] = places
+    new["stages"] = manifest.get("stages", {})
     # Results may be older than the run, whose further systems and scorers need stages too.
     if _are_all(new["systems"], about.systems) and _are_all(new["scorers"], about.scorers):
-        left = about.stages.values()
-        digests = {facts["digest"] for facts in left}
-        used = {facts["name"] for facts in left}
-        stages = {n: own for n, own in stages.items() if digest_in_run(own) in digests}
-        usage = {name: usage[name] for name in usage if name in used}
-    new |= {"config": config, "data": data, "stages": stages}
-    for entry, values in (
-        ("usage", usage),
-        ("rubrics", _without_keys(manifest.get("rubrics", {}), forgotten.scorers)),
-        (IMAGES, _without_keys(manifest.get(IMAGES, {}), forgotten.systems)),
-    ):
-        if entry in manifest:
-            new[entry] = values
+        _forget_stages(new, about)
+    if "rubrics" in manifest:
+        new["rubrics"] = _without_keys(manifest["rubrics"], forgotten.scorers)
+    if IMAGES in manifest:
+        new[IMAGES] = _without_keys(manifest[IMAGES], forgotten.systems)
     new[RUN_DIGEST] = digest_of_run(
         former_config(root, new),
-        data,
+        new["data"],
         manifest.get("ids"),
-        map(digest_in_run, stages.values()),
+        [digest_in_run(facts) for facts in new["stages"].values()],
         manifest.get("identities", {}),
     )
     return new
+
+
+def _config_without(
+    root: AnyPath,
+    config: Mapping[str, Any],
+    forgotten: ForgottenParts,
+    labels: Collection[str],
+) -> dict[str, Any]:
+    """Return the config of the run without systems and scorers.
+
+    `labels` are the places whose answers are forgotten.
+    """
+    new = dict(config)
+    new["systems"] = _without(config.get("systems", ()), forgotten.systems)
+    new["scorers"] = _without(config.get("scorers", ()), forgotten.scorers)
+    new["answers"] = _without_keys(config.get("answers", {}), labels)
+    if "variants" in config:
+        new["variants"] = _without_keys(config["variants"], forgotten.systems)
+    # Settings of models that nothing else names go too: a later system of that name would
+    # take them for its own.
+    gone = models_named((*forgotten.systems, *forgotten.scorers))
+    gone -= models_named((*new["systems"], *new["scorers"], *_judges(root)))
+    new["models"] = _without_keys(config.get("models", {}), gone)
+    return new
+
+
+def _forget_stages(manifest: Manifest, about: RunAbout) -> None:
+    """Leave in a manifest the stages, and what they used, that results `about` name."""
+    left = about.stages.values()
+    digests = {facts["digest"] for facts in left}
+    names = {facts["name"] for facts in left}
+    stages = {}
+    for folder, facts in manifest["stages"].items():
+        if digest_in_run(facts) in digests:
+            stages[folder] = facts
+    manifest["stages"] = stages
+    if "usage" in manifest:
+        usage = manifest["usage"]
+        manifest["usage"] = {name: usage[name] for name in usage if name in names}
 
 
 def _are_all(names: Iterable[str], results: Iterable[Mapping[str, Any]]) -> bool:
@@ -243,26 +275,32 @@ def _counts(results: RunResults) -> dict[str, int]:
 def _forget_comparisons(root: AnyPath, systems: Collection[str]) -> dict[AnyPath, set[str]]:
     """Remove what judges said of pairs with one of the systems.
 
-    By store of a comparison, the stages of whose replies nothing else is left.
+    Return, by store of a comparison, the stages of whose replies nothing else is left.
     """
     unused: dict[AnyPath, set[str]] = {}
     for path in matching(root / COMPARE, f"*/{RULINGS}"):
-        lines = [line for line in path.read_bytes().split(b"\n") if line]
-        rulings = [json.loads(line) for line in lines]
+        lines = _lines_of(path)
+        stages = set()
         left = []
-        for line, ruling in zip(lines, rulings, strict=True):
-            pair = (ruling["first"]["system"], ruling["second"]["system"])
-            if not any(system in systems for system in pair):
+        for line in lines:
+            ruling = json.loads(line)
+            stages.add(ruling["stage"])
+            first = ruling["first"]["system"]
+            second = ruling["second"]["system"]
+            if first not in systems and second not in systems:
                 left.append(line)
         if len(left) < len(lines):
-            unused.setdefault(path.parent, set()).update(r["stage"] for r in rulings)
+            unused.setdefault(path.parent, set()).update(stages)
             write_whole(path, b"".join(line + b"\n" for line in left))
     # What is left of other comparisons in the same store may need the same replies.
     for store, stages in unused.items():
         for path in matching(store, RULINGS):
-            lines = path.read_bytes().split(b"\n")
-            stages -= {json.loads(line)["stage"] for line in lines if line}
+            stages -= {json.loads(line)["stage"] for line in _lines_of(path)}
     return unused
+
+
+def _lines_of(path: AnyPath) -> list[bytes]:
+    return [line for line in path.read_bytes().split(b"\n") if line]
 
 
 # -------------------------------------------------------------------------- records
@@ -273,25 +311,22 @@ def _stage_digest(folder: AnyPath) -> str:
     return folder.name.rpartition("-")[2]
 
 
-def _prune(store: AnyPath, folders: Iterable[AnyPath]) -> PrunedRecords:
-    """Remove folders of stages with their records for good."""
-    pruned = PrunedRecords()
-    for folder in folders:
-        parts = parts_in(folder)
-        records = sum(map(_records_in, parts))
-        size = sum(part.stat().st_size for part in parts)
-        pruned += PrunedRecords(records, size, (folder.name,))
-        # `plait verify` would miss what is noted.
-        noted = read_entries(store / MANIFEST)
-        if folder.name in noted.get(RECORDS, {}):
-            noted[RECORDS] = _without_keys(noted[RECORDS], {folder.name})
-            write_json(store / MANIFEST, noted)
-        PartLedger(store).remove_stage(folder.name)
-        if isinstance(folder, Path):
-            shutil.rmtree(folder)
-        else:
-            unlink_all([*folder.iterdir()])
-    return pruned
+def _prune(store: AnyPath, folder: AnyPath) -> PrunedRecords:
+    """Remove the folder of a stage with its records for good."""
+    parts = parts_in(folder)
+    records = sum(_records_in(part) for part in parts)
+    size = sum(part.stat().st_size for part in parts)
+    # `plait verify` would miss what is noted.
+    noted = read_entries(store / MANIFEST)
+    if folder.name in noted.get(RECORDS, {}):
+        noted[RECORDS] = _without_keys(noted[RECORDS], {folder.name})
+        write_json(store / MANIFEST, noted)
+    PartLedger(store).remove_stage(folder.name)
+    if isinstance(folder, Path):
+        shutil.rmtree(folder)
+    else:
+        unlink_all([*folder.iterdir()])
+    return PrunedRecords(records, size, (folder.name,))
 
 
 def _records_in(part: AnyPath) -> int:

@@ -1,11 +1,17 @@
-"""The exact prompts, replies, settings and seeds behind one query of a run."""
+"""`plait show`: the exact prompts, replies, settings and seeds behind one query of a run.
+
+    for line in describe(results, "SA-1", system="anole"):
+        console.print(line)
+
+All of it stands in the tables of the results: what was asked in `prompts`, what came of it
+in `records`, and which of both belong to an answer or a score in its `jobs`.
+"""
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.text import Text as Styled
 
@@ -16,24 +22,44 @@ from plait.generators.document import Draft, Image, ImageRequest, Malformed, Tex
 from plait.generators.names import unknown
 
 Row = Mapping[str, Any]
+"""A row of a table of the results, by column."""
+
+
+class _AnswerPlace(NamedTuple):
+    """Which answer a row is of."""
+
+    query: str
+    system: str
+    repeat: int
+
+    @classmethod
+    def of(cls, row: Row) -> _AnswerPlace:
+        return cls(row["query"], row["system"], row["repeat"])
 
 
 def describe(
     results: RunResults, query_id: str, system: str | None
 ) -> Iterator[str | Styled]:
-    """Lines for the terminal; UsageError for an unknown query or system."""
-    queries = {key: q for key, q in results.queries.items() if q.id == query_id}
+    """Yield lines for the terminal; UsageError for an unknown query or system."""
+    # A malformed row may have the id of a valid one: there are two keys then.
+    queries = {}
+    for key, query in results.queries.items():
+        if query.id == query_id:
+            queries[key] = query
     if not queries:
-        raise unknown("query", query_id, (q.id for q in results.queries.values()))
-    systems = [s.name for s in results.systems if system in (None, s.name)]
-    if not systems:
-        raise unknown("system", str(system), (s.name for s in results.systems))
+        raise unknown("query", query_id, [q.id for q in results.queries.values()])
+    every = [own.name for own in results.systems]
+    if system is not None and system not in every:
+        raise unknown("system", system, every)
+    systems = every if system is None else [system]
     asked = {"query": [*queries], "system": systems}
-    answers = {_about(row): row for row in results.rows("answers", among=asked)}
-    scores = defaultdict[tuple[str, str, int], dict[str, Row]](dict)
-    for row in results.rows("scores", among=asked):
-        scores[_about(row)][row["scorer"]] = row
-    page = _Inspection.of(results, [*answers.values(), *_all_scores(scores)])
+    answers = [*results.rows("answers", among=asked)]
+    judgements = [*results.rows("scores", among=asked)]
+    page = _Inspection.of(results, [*answers, *judgements])
+    answer_at = {_AnswerPlace.of(row): row for row in answers}
+    scores_at: dict[_AnswerPlace, dict[str, Row]] = {}
+    for row in judgements:
+        scores_at.setdefault(_AnswerPlace.of(row), {})[row["scorer"]] = row
     for key, query in queries.items():
         yield Styled.assemble((query.id, "bold"), f"  {query.category}, {query.field}")
         if isinstance(query, Malformed):
@@ -42,18 +68,9 @@ def describe(
                 continue
         for name in systems:
             for repeat in range(1, results.about.repeats + 1):
-                about = key, name, repeat
-                if about in answers:
-                    yield from page.answer(answers[about], scores[about])
-
-
-def _about(row: Row) -> tuple[str, str, int]:
-    return row["query"], row["system"], row["repeat"]
-
-
-def _all_scores(scores: Mapping[Any, Mapping[str, Row]]) -> Iterator[Row]:
-    for own in scores.values():
-        yield from own.values()
+                place = _AnswerPlace(key, name, repeat)
+                if place in answer_at:
+                    yield from page.answer(answer_at[place], scores_at.get(place, {}))
 
 
 class _Inspection:
@@ -69,17 +86,19 @@ class _Inspection:
     @classmethod
     def of(cls, results: RunResults, rows: Sequence[Row]) -> _Inspection:
         """Return the inspection of answers and scores, with what they were made of."""
-        jobs: list[Row] = []
+        prompt_names = set()
+        keys = set()
         for row in rows:
-            jobs += row["jobs"]
-        asked = {job["prompt"] for job in jobs if job["prompt"]}
-        keys = {job["key"] for job in jobs}
-        prompts = results.rows("prompts", among={"prompt": asked})
+            for job in row["jobs"]:
+                keys.add(job["key"])
+                if job["prompt"]:
+                    prompt_names.add(job["prompt"])
+        prompts = results.rows("prompts", among={"prompt": prompt_names})
         records = results.rows("records", among={"key": keys})
         return cls(
             results,
-            {row["prompt"]: row for row in prompts},
-            {row["key"]: row for row in records},
+            prompts={row["prompt"]: row for row in prompts},
+            records={row["key"]: row for row in records},
         )
 
     def answer(self, row: Row, scores: Mapping[str, Row]) -> Iterator[str | Styled]:
@@ -87,20 +106,26 @@ class _Inspection:
         many = self._results.about.repeats > 1
         again = f", repeat {row['repeat']}" if many else ""
         yield Styled.assemble("\n", (row["system"], "bold"), again)
-        own = [scores[s.name] for s in self._results.scorers if s.name in scores]
-        jobs: dict[str, Row] = {}
-        for asked in (row, *own):
-            jobs |= {job["key"]: job for job in asked["jobs"] if job["key"] not in jobs}
-        for job in jobs.values():
-            yield from self._job(job)
+        own = [row]
+        for scorer in self._results.scorers:
+            if scorer.name in scores:
+                own.append(scores[scorer.name])
+        # What several scorers have asked for is shown once.
+        shown = set()
+        for asking in own:
+            for job in asking["jobs"]:
+                if job["key"] not in shown:
+                    shown.add(job["key"])
+                    yield from self._job(job)
         for tried in json.loads(row["tries"] or "[]"):
             yield f"  drawn: {json.dumps(tried, ensure_ascii=False)}"
-        if "missing" in (row["outcome"], *(score["outcome"] for score in own)):
+        if any(one["outcome"] == "missing" for one in own):
             yield Styled("not finished", "yellow")
-        for score in own:
+        for score in own[1:]:
             yield from _score(score)
 
     def _job(self, job: Row) -> Iterator[str | Styled]:
+        """Yield the lines of one request: its stage, what it was asked, what came of it."""
         spec = self._results.stages[job["stage"]]
         kept = self._results.record(job)
         made = self._records.get(job["key"])
@@ -113,9 +138,11 @@ class _Inspection:
         for line in _prompt(self._prompts.get(job["prompt"])):
             yield f"    {line}"
         if kept is not None:
-            yield from (f"    {line}" for line in self._output(spec, kept))
+            for line in self._output(spec, kept):
+                yield f"    {line}"
 
     def _output(self, spec: StageSpec, row: RecordRow) -> Iterator[str]:
+        """Yield what a record says: why there is no value, what was noted, the reply."""
         if row.reason:
             yield f"reason: {row.reason}"
         for name, value in self._results.noted(row).items():
@@ -128,6 +155,7 @@ class _Inspection:
 
 
 def _score(score: Row) -> Iterator[str]:
+    """Yield a score with its details, or why there is none."""
     outcome = score["outcome"]
     value = score["value"]
     if value is not None:
@@ -140,6 +168,7 @@ def _score(score: Row) -> Iterator[str]:
 
 
 def _prompt(row: Row | None) -> Iterator[str]:
+    """Yield what a stage was asked: the turns of a chat, or what to draw."""
     if row is None:
         return
     yield f"seed {row['seed']}"
@@ -149,7 +178,8 @@ def _prompt(row: Row | None) -> Iterator[str]:
                 yield f"{turn['role']}: {_segment(part)}"
     else:
         yield f"prompt: {row['text'] if row['payload'] is None else '(payload)'}"
-        yield from (f"context: {_segment(part)}" for part in row["context"])
+        for part in row["context"]:
+            yield f"context: {_segment(part)}"
 
 
 def _segment(part: Row) -> str:
@@ -162,7 +192,7 @@ def _show(part: Text | Image) -> str:
 
 
 def _reply(draft: Draft) -> Iterator[str]:
-    """The text and what is asked for; part by part where images came with it."""
+    """Yield the text and what is asked for; part by part where images came with it."""
     if not draft.images:
         yield f"reply: {draft.text}"
     for segment in draft.segments:

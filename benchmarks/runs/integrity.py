@@ -1,9 +1,12 @@
-"""`plait verify`: whether a run directory holds what was written into it."""
+"""`plait verify`: whether a run directory holds what was written into it.
+
+`plait.cluster.verify` checks the parts of one store; here are all stores of a run, its
+results, what is said of both, and the repair.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
 
 from rich.console import Console
 from rich.text import Text
@@ -39,11 +42,11 @@ def verify_run(root: AnyPath, console: Console, *, repair: bool = False) -> int:
         raise UsageError(f"{root} is not a run directory: it has no {MANIFEST}")
     if repair:
         refuse_pack(root)
-    # A comparison is found by its stages or its manifest: it may have lost either.
-    inner = (*matching(root, "compare/*/stages"), *matching(root, f"compare/*/{MANIFEST}"))
-    stores = dict.fromkeys((root, *(path.parent for path in inner)))
-    checked = {store: list(verify(store, _count_notes(store))) for store in stores}
-    stages = list(chain.from_iterable(checked.values()))
+    checked: dict[AnyPath, list[StageCheck]] = {}
+    stages: list[StageCheck] = []
+    for store in _stores_of(root):
+        checked[store] = list(verify(store, _count_notes(store)))
+        stages += checked[store]
     packed = isinstance(root, PackPath)
     if stages or not packed:
         console.print(_table(stages).rich)
@@ -62,6 +65,16 @@ def verify_run(root: AnyPath, console: Console, *, repair: bool = False) -> int:
         console.print("All files of the pack are as they were written.")
     missing = any(stage.missing or stage.gone for stage in stages)
     return DAMAGED if missing or lost or _is_damage_left(stages) else INTACT
+
+
+def _stores_of(root: AnyPath) -> list[AnyPath]:
+    """Return the run directory, and the folders of its comparisons with their records."""
+    stores = {root: None}
+    # A comparison is found by its stages or its manifest: it may have lost either.
+    for pattern in ("compare/*/stages", f"compare/*/{MANIFEST}"):
+        for path in matching(root, pattern):
+            stores[path.parent] = None
+    return list(stores)
 
 
 def _is_damage_left(stages: Sequence[StageCheck]) -> bool:
@@ -97,15 +110,25 @@ def _find_damaged_members(pack: PackPath) -> list[str]:
 
 
 def _count_notes(store: AnyPath) -> dict[str, int]:
+    """Return how many records each stage had at the end of a command, by its folder."""
     noted = read_entries(store / MANIFEST).get(RECORDS)
     return noted if isinstance(noted, dict) else {}
 
 
 def _table(stages: Sequence[StageCheck]) -> ResultTable:
+    """Return one row for each stage: what was checked, and what is damaged or missing."""
     rows = []
     for stage in stages:
-        numbers = (len(stage.checks), stage.records, stage.images, len(stage.damaged))
-        rows.append((stage.name, *(f"{n:,}" for n in (*numbers, stage.missing))))
+        row = [stage.name]
+        for number in (
+            len(stage.checks),
+            stage.records,
+            stage.images,
+            len(stage.damaged),
+            stage.missing,
+        ):
+            row.append(f"{number:,}")
+        rows.append(row)
     head = ("stage", "parts", "records", "images", "damaged", "missing")
     return ResultTable.of("Parts by stage", head, rows)
 
@@ -113,9 +136,11 @@ def _table(stages: Sequence[StageCheck]) -> ResultTable:
 def _remarks(
     root: AnyPath, stages: Sequence[StageCheck], repair: bool
 ) -> Iterator[str | Text]:
+    """Yield what was found, and what can be done about it."""
     for stage in stages:
         yield from _remarks_on(stage)
-    if unsigned := sum(stage.unsigned for stage in stages):
+    unsigned = sum(stage.unsigned for stage in stages)
+    if unsigned:
         yield (
             f"{unsigned:,} parts of an earlier version carry no checksums: images and "
             "payloads were compared with their digests, text was only read."
@@ -146,6 +171,7 @@ def _remarks(
 
 
 def _remarks_on(stage: StageCheck) -> Iterator[Text]:
+    """Yield what was found of one stage."""
     for check in stage.damaged:
         yield Text.assemble(("damaged", "red"), f" {check.part}: {check.damage}")
     for part in stage.gone:
@@ -161,22 +187,25 @@ def _remarks_on(stage: StageCheck) -> Iterator[Text]:
             "again makes them"
         )
         yield Text.assemble(("missing", "red"), text)
-    if keys := stage.undecodable:
+    keys = stage.undecodable
+    if keys:
         shown = ", ".join(keys[:_MOST_KEYS])
-        more = ", ..." if keys[_MOST_KEYS:] else ""
+        more = ", ..." if len(keys) > _MOST_KEYS else ""
         text = f" {len(keys):,} of {stage.name}, as the stage made them: {shown}{more}"
         yield Text.assemble(("not an image", "red"), text)
 
 
 def _set_aside(root: AnyPath, stages: Sequence[StageCheck], console: Console) -> None:
+    """Set damaged parts of a store aside, and say how many."""
     damaged: list[str] = []
     for stage in stages:
         damaged += [str(check.part) for check in stage.damaged]
-    if damaged:
-        with RunLock(root):
-            store = Store(root, repairs=True, on_notice=lambda _: None)
-            count = store.set_aside(damaged)
-        console.print(
-            f"{count:,} part{'s' * (count != 1)} set aside as *.unreadable. Run the "
-            "command of the run again to make their records again."
-        )
+    if not damaged:
+        return
+    with RunLock(root):
+        store = Store(root, repairs=True, on_notice=lambda _: None)
+        count = store.set_aside(damaged)
+    console.print(
+        f"{quantity(count, 'part')} set aside as *.unreadable. Run the command of the run "
+        "again to make their records again."
+    )

@@ -36,6 +36,7 @@ from plait.generators.packs import PackPath
 
 _MOST_NAMED = 3
 _NOT_MADE = (PlaitError, ImportError)
+"""Errors that tell why results cannot be made of a run's records."""
 
 
 def open_results(
@@ -57,29 +58,18 @@ def open_results(
 
 
 def _current(root: AnyPath, *, strict: bool, remakes: bool) -> RunResults:
+    """Return the results as they are, or made anew where they lack something."""
     if isinstance(root, PackPath):
         return RunResults.at(root)
     noted = read_entries(root / MANIFEST)
     try:
         results = _read(root, noted, find_damage=remakes)
     except NoResults:
-        manifest = read_manifest(root)
-        try:
-            return make_results(root, strict=strict)
-        except _NOT_MADE as error:
-            if is_gone(error):
-                raise RecordsOnly.of(root, manifest, error) from error
-            raise
+        return _make_first_results(root, strict=strict)
     except ResultsError as error:
         if not remakes or error.is_newer:
             raise
-        try:
-            return make_results(root, strict=strict)
-        except _NOT_MADE as missing:
-            if is_gone(missing):
-                told = f"{error}. They are not available: {missing}"
-                raise ResultsError(told) from missing
-            raise
+        return _make_in_place_of(error, root, strict=strict)
     lack = _lack_of(results, noted, strict=strict)
     if not lack:
         return results
@@ -88,18 +78,43 @@ def _current(root: AnyPath, *, strict: bool, remakes: bool) -> RunResults:
     except (StoreError, WriteError):
         raise
     except (*_NOT_MADE, AttributeError) as error:
+        # Results that lack something are better than none. AttributeError, since a
+        # user's module may be there without its class.
         told = f"the results of {root} lack {lack}, and cannot be rebuilt"
         warnings.warn(f"{told}: {error}", PlaitWarning, stacklevel=3)
         return results
+
+
+def _make_first_results(root: AnyPath, *, strict: bool) -> RunResults:
+    """Return the results of a run that has none; RecordsOnly where data or modules lack."""
+    manifest = read_manifest(root)
+    try:
+        return make_results(root, strict=strict)
+    except _NOT_MADE as error:
+        if is_gone(error):
+            raise RecordsOnly.of(root, manifest, error) from error
+        raise
+
+
+def _make_in_place_of(error: ResultsError, root: AnyPath, *, strict: bool) -> RunResults:
+    """Return the results in place of ones that an `error` has told to be of no use."""
+    try:
+        return make_results(root, strict=strict)
+    except _NOT_MADE as missing:
+        if is_gone(missing):
+            told = f"{error}. They are not available: {missing}"
+            raise ResultsError(told) from missing
+        raise
 
 
 def _read(root: AnyPath, noted: Mapping[str, Any], *, find_damage: bool) -> RunResults:
     """Return the results in a run's folder; ResultsError where they are not of use."""
     results = RunResults.at(root)
     _refuse_other_run(results, noted)
-    if find_damage and (files := results.damage()):
+    damaged = results.damage() if find_damage else []
+    if damaged:
         raise ResultsError(
-            f"{results.folder / files[0]} is damaged; the results are rebuilt "
+            f"{results.folder / damaged[0]} is damaged; the results are rebuilt "
             "from the run's records if its data and modules are available"
         )
     return results
@@ -132,15 +147,19 @@ def _refuse_other_run(results: RunResults, noted: Mapping[str, Any]) -> None:
         return
     config = noted.get("config", {})
     data = noted.get("data", {})
+    # Folders of stages end with so much of their digests.
     known = {digest_in_run(facts)[:12] for facts in noted.get("stages", {}).values()}
-    known |= {f.name.rpartition("-")[2] for f in stage_folders(results.root)}
+    known |= {folder.name.rpartition("-")[2] for folder in stage_folders(results.root)}
+    systems = {facts["name"] for facts in about.systems}
+    scorers = {facts["name"] for facts in about.scorers}
+    stages = {facts["digest"][:12] for facts in about.stages.values()}
     stays = (
         _is_same(about.data.get("digest"), data.get("digest")),
         about.seed == config.get("seed", about.seed),
         about.weights == str(config.get("weights", about.weights)),
-        {facts["name"] for facts in about.systems} <= {*noted.get("systems", ())},
-        {facts["name"] for facts in about.scorers} <= {*noted.get("scorers", ())},
-        {facts["digest"][:12] for facts in about.stages.values()} <= known,
+        systems <= {*noted.get("systems", ())},
+        scorers <= {*noted.get("scorers", ())},
+        stages <= known,
     )
     if not all(stays):
         raise ResultsError(
@@ -169,11 +188,13 @@ def make_results(root: AnyPath, *, strict: bool = True) -> RunResults:
     keeps = _may_write(root)
     # `joins` is the digest in the manifest, which an earlier version may have computed.
     writer = experiment.results_writer(copies_images=keeps, run_digest=experiment.joins)
-    for _ in writer(evaluations(experiment.plan, store, notes=experiment.notes), store):
-        pass
+    read = evaluations(experiment.plan, store, notes=experiment.notes)
+    for _ in writer(read, store):
+        pass  # It writes what passes through it.
     if keeps:
         writer.finish(root / FOLDER)
         return RunResults.at(root)
+    # The folder lasts as long as the results that keep it.
     place = tempfile.TemporaryDirectory(prefix="plait-results-")
     folder = Path(place.name)
     writer.finish(folder)
@@ -181,6 +202,7 @@ def make_results(root: AnyPath, *, strict: bool = True) -> RunResults:
 
 
 def _may_write(root: AnyPath) -> bool:
+    """Return whether results may be kept in a run's folder."""
     with suppress(OSError):
         if drivers_of(root):
             return False
@@ -197,12 +219,18 @@ def refuse_other_questions(task: TaskSet) -> None:
         digest = data_digest(read_manifest(root))
         if digest and digest == task.about.get("digest"):
             continue
-        known = open_results(root).queries.values()
-        asked = {query.id: query.turns for query in known if isinstance(query, Query)}
-        queries = (s for s in task.samples if isinstance(s, Query) and s.id in asked)
-        others = [query.id for query in queries if query.turns != asked[query.id]]
+        asked = {}
+        for query in open_results(root).queries.values():
+            if isinstance(query, Query):
+                asked[query.id] = query.turns
+        others = []
+        for query in task.samples:
+            if not isinstance(query, Query) or query.id not in asked:
+                continue
+            if query.turns != asked[query.id]:
+                others.append(query.id)
         if others:
-            more = ", ..." if others[_MOST_NAMED:] else ""
+            more = ", ..." if len(others) > _MOST_NAMED else ""
             raise UsageError(
                 f"the run in {root} answered other questions than {task.name} has under "
                 f"{len(others):,} of its ids ({', '.join(others[:_MOST_NAMED])}{more}): "

@@ -9,7 +9,7 @@ themselves stay behind, unless they are copied too.
 from __future__ import annotations
 
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,6 +41,7 @@ from plait.generators.errors import UsageError
 _COMPARISONS = "compare"
 """Below it a folder for each protocol, with records of its own."""
 _NOT_COPIED = ("images", "replies")
+"""Tables of the copy that are made anew, of what it shows."""
 _CONTENT = (
     *("turns", "wordings", "reference", "criteria", "metadata", "segments", "tries"),
     *("detail", "text", "context", "notes", "parts", "prompt"),
@@ -72,12 +73,17 @@ def copy_results(
 
 @dataclass
 class _Copy:
+    """Writes the copy; tables first, which tell what images and replies they show."""
+
     results: RunResults
     portable: Portable
     target: Path
     shown: Collection[str] | None
+    """Queries whose images and replies are in the copy; None for all."""
     records: bool
+    """Whether all records are in it instead."""
     notices: list[str] = field(default_factory=list)
+    """What could not be read."""
     _images: dict[str, Image] = field(default_factory=dict)
     """By digest, those that are shown."""
     _keys: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -86,6 +92,7 @@ class _Copy:
     """By the path of a part below the run, that of its copy."""
 
     def write(self) -> None:
+        """Write all tables into the folder of results, and what `run.json` says of them."""
         about = self.portable.about(self.results.about.as_json)
         _refuse_equal_names([system["name"] for system in about["systems"]])
         _refuse_equal_names([scorer["name"] for scorer in about["scorers"]])
@@ -118,6 +125,7 @@ class _Copy:
     # -------------------------------------------------------------------------- tables
 
     def _copy_table(self, name: str, temporary: Path) -> dict[str, Any]:
+        """Write the copy of a table; return what is said of the file."""
         file = temporary / f"{name}.parquet"
         rows = 0
         with pq.ParquetWriter(
@@ -130,6 +138,7 @@ class _Copy:
         return place_file(file, name, self._folder, rows)
 
     def _portable_table(self, name: str, table: pa.Table) -> pa.Table:
+        """Return rows of the table `name` as the copy has them."""
         columns = {}
         for column in table.column_names:
             array = table.column(column).combine_chunks()
@@ -157,7 +166,9 @@ class _Copy:
             table = table.filter(pc.is_in(columns["query"], shown))
         if "jobs" in table.column_names:
             jobs = table.column("jobs").combine_chunks().flatten()
-            for stage, key in zip(*_fields(jobs, "stage", "key"), strict=True):
+            stages = pc.struct_field(jobs, "stage").to_pylist()
+            keys = pc.struct_field(jobs, "key").to_pylist()
+            for stage, key in zip(stages, keys, strict=True):
                 self._keys[stage].add(key)
         if name == "answers":
             self._note_images(table.column("segments").to_pylist())
@@ -202,30 +213,34 @@ class _Copy:
         for folder, spec in self.results.stages.items():
             keys = self._keys.get(folder, set())
             spill = Spill(TABLES["replies"], temporary / "replies.arrow")
-            for row in self._replies_of(spec) if keys else ():
-                if row["key"] in keys:
-                    spill.add(row)
+            if keys:
+                for row in self._replies_of(spec):
+                    if row["key"] in keys:
+                        spill.add(row)
             file = temporary / "replies.parquet"
             spill.write(file)
             if spill.rows:
-                yield place_file(file, "replies", self._folder, spill.rows) | {
-                    "stage": folder
-                }
+                about = place_file(file, "replies", self._folder, spill.rows)
+                yield about | {"stage": folder}
 
     def _replies_of(self, spec: StageSpec) -> Iterator[dict[str, Any]]:
+        """Yield what the records of a stage say, as the copy may say it."""
         own = [name for name in _OF_VALUES if name in SCHEMAS[spec.kind].names]
         for row in self.results.store.columns(spec, [*_OF_RECORDS, *own]):
-            for name in row:
-                if isinstance(row[name], str):
-                    row[name] = self._change_of(name)(row[name])
+            for name, value in row.items():
+                if isinstance(value, str):
+                    change = self._change_of(name)
+                    row[name] = change(value)
             yield row
 
     def _copy_records(self) -> dict[str, str]:
         """Copy the records of all stages; return where the copy of each part is."""
         root = self.results.root
         copied = dict[str, str]()
-        stores = [root, *_folders(root / _COMPARISONS)]
-        for store in stores:
+        comparisons: list[AnyPath] = [*(root / _COMPARISONS).glob("*")]
+        for store in [root, *sorted(comparisons)]:
+            if not store.is_dir():
+                continue
             below = "" if store == root else f"{_COMPARISONS}/{store.name}/"
             for folder in stage_folders(store):
                 own = f"{below}stages/{folder.name}"
@@ -263,6 +278,7 @@ def with_texts(array: pa.Array, change: Change) -> pa.Array:
 
 
 def _holds_text(kind: pa.DataType) -> bool:
+    """Return whether values of a type hold a text, at whatever depth."""
     if pa.types.is_list(kind):
         return _holds_text(kind.value_type)
     if pa.types.is_struct(kind):
@@ -277,18 +293,10 @@ def _list_of(values: pa.Array, like: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(offsets, values, type=like.type, mask=like.is_null())
 
 
-def _fields(array: pa.StructArray, *names: str) -> list[list[Any]]:
-    return [pc.struct_field(array, name).to_pylist() for name in names]
-
-
-def _folders(place: AnyPath) -> list[AnyPath]:
-    return sorted(path for path in place.glob("*") if path.is_dir())
-
-
 def _refuse_equal_names(names: Collection[str]) -> None:
     """UsageError where names that differed by a folder differ no more."""
-    for name in names:
-        if [*names].count(name) > 1:
+    for name, times in Counter(names).items():
+        if times > 1:
             raise UsageError(
                 f"two systems or scorers would be named {name} without the folders in "
                 "their names: rename the files that they are named by"

@@ -80,14 +80,23 @@ def pack_run(
     if records and isinstance(root, PackPath) and not (root / "stages").is_dir():
         raise UsageError(f"{root} holds no records: pack the run itself with --all")
     with _copy(root, target, console, queries, records=records) as copy:
-        write_leaderboard(copy.results.board, copy.folder)
-        about = copy.results.board, root, copy.manifest, read_blob, copy.queries
+        board = copy.results.board
+        write_leaderboard(board, copy.folder)
         with progress(console, "preparing images of the report") as show:
-            write_report(*about, show, copy.folder, absent=(TRACE,))
+            write_report(
+                board,
+                root,
+                copy.manifest,
+                read_blob,
+                copy.queries,
+                show,
+                copy.folder,
+                absent=(TRACE,),
+            )
         _copy_tables(root, copy)
         write_whole(copy.folder / MANIFEST, json_text(copy.manifest))
         _write_zip(copy.folder, target)
-        _say(console, "pack", target, copy)
+        _print_written(console, "pack", target, copy)
         return int(bool(copy.notices))
 
 
@@ -105,30 +114,48 @@ def pack_page(
     """
     target = _target(root, out, ".html")
     with _copy(root, target, console, queries, shown_alone=True) as copy:
-        images: tuple[int, int] = 0, 1
+        images_done = 0
+        images_in_all = 1
 
         def show(done: int, total: int) -> None:
-            nonlocal images
-            images = done, total
+            nonlocal images_done, images_in_all
+            images_done = done
+            images_in_all = total
             bar(done, total)
 
         try:
             with progress(console, "preparing images of the page") as bar:
-                about = copy.results.board, root, copy.manifest, read_blob, target
-                write_page_alone(*about, int(most_mb * _MB), copy.queries, show)
+                write_page_alone(
+                    copy.results.board,
+                    root,
+                    copy.manifest,
+                    read_blob,
+                    target,
+                    int(most_mb * _MB),
+                    copy.queries,
+                    show,
+                )
         except PageTooLarge as error:
-            done, total = images
-            whole = error.size / _MB * total / max(1, done)
-            every = len(copy.results.heads)
-            shown = min(limit_of(copy.queries) or every, every)
-            fewer = max(1, math.floor(0.9 * shown * most_mb / whole))
-            raise UsageError(
-                f"{error} with {shown:,} queries, about {whole:,.1f} MB: show fewer with "
-                f"--queries {fewer}, allow more with --max-mb {math.ceil(whole)}, or send "
-                f"the whole run: `{command_text('plait', 'pack', root)}`"
-            ) from None
-        _say(console, "page", target, copy)
+            # It was given up on the way: its whole size is told by the images so far.
+            whole_mb = error.size / _MB * images_in_all / max(1, images_done)
+            advice = _advise_smaller_page(root, copy, most_mb, whole_mb)
+            raise UsageError(f"{error} {advice}") from None
+        _print_written(console, "page", target, copy)
         return int(bool(copy.notices))
+
+
+def _advise_smaller_page(
+    root: AnyPath, copy: _CopiedRun, most_mb: float, whole_mb: float
+) -> str:
+    """Say how a page of about `whole_mb` can be sent where it may have `most_mb`."""
+    every = len(copy.results.heads)
+    shown = min(limit_of(copy.queries) or every, every)
+    fewer = max(1, math.floor(0.9 * shown * most_mb / whole_mb))
+    return (
+        f"with {shown:,} queries, about {whole_mb:,.1f} MB: show fewer with --queries "
+        f"{fewer}, allow more with --max-mb {math.ceil(whole_mb)}, or send the whole run: "
+        f"`{command_text('plait', 'pack', root)}`"
+    )
 
 
 @dataclass(frozen=True)
@@ -153,17 +180,22 @@ def _copy(
     shown_alone: bool = False,
     records: bool = False,
 ) -> Iterator[_CopiedRun]:
-    """A copy beside `target`, as large as it; with images of the queries shown alone."""
+    """Make a copy beside `target`, for as long as the context lasts.
+
+    It is as large as the run, or has images of the queries that are shown alone.
+    """
     results = open_results(root)
     manifest = read_manifest(root)
     portable = Portable.of(root, manifest)
     manifest = portable.about(manifest)
     if not records:
-        manifest[RECORDS] = {}  # there are none to be missed
+        # There are none to be missed.
+        manifest[RECORDS] = {}
     limit = queries or results.page_queries
     shown = None
     if shown_alone:
-        shown = keys_shown([*map(portable.text, results.heads)], limit_of(limit))
+        keys = [portable.text(key) for key in results.heads]
+        shown = keys_shown(keys, limit_of(limit))
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         place = tempfile.TemporaryDirectory(dir=target.parent, prefix=".plait-pack-")
@@ -198,18 +230,24 @@ def _copy_tables(root: AnyPath, copy: _CopiedRun) -> None:
             below = str(file)[len(str(root)) :].lstrip("/\\")
             if file.name in _NOT_SENT or (copy.folder / below).exists():
                 continue
-            text = file.read_text("utf-8")
-            if below.endswith(".json"):
-                text = json_text(copy.portable.data(json.loads(text)))
-            elif below.endswith(".jsonl"):
-                rows = (json.loads(line) for line in text.split("\n") if line)
-                lines = (
-                    json.dumps(copy.portable.data(r), ensure_ascii=False) for r in rows
-                )
-                text = "".join(f"{line}\n" for line in lines)
-            else:
-                text = copy.portable.text(text)
+            text = _portable_text(copy.portable, file)
+            # Not flushed to the disk: the folder is gone once the zip is written.
             write_whole(copy.folder / below, text, durable=False)
+
+
+def _portable_text(portable: Portable, file: AnyPath) -> str:
+    """Return what a file holds, as it may be sent; JSON value by value."""
+    text = file.read_text("utf-8")
+    if file.name.endswith(".json"):
+        return json_text(portable.data(json.loads(text)))
+    if not file.name.endswith(".jsonl"):
+        return portable.text(text)
+    lines = []
+    for line in text.split("\n"):
+        if line:
+            row = portable.data(json.loads(line))
+            lines.append(json.dumps(row, ensure_ascii=False) + "\n")
+    return "".join(lines)
 
 
 def _write_zip(folder: Path, target: Path) -> None:
@@ -219,8 +257,9 @@ def _write_zip(folder: Path, target: Path) -> None:
         with temporary.open("wb") as file:
             with zipfile.ZipFile(file, "w") as pack:
                 # Folders list their files in any order, and equal runs make equal bytes.
-                for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-                    _add(pack, path, path.relative_to(folder).as_posix())
+                for path in sorted(folder.rglob("*")):
+                    if path.is_file():
+                        _add(pack, path, path.relative_to(folder).as_posix())
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(target)
@@ -231,17 +270,19 @@ def _write_zip(folder: Path, target: Path) -> None:
 
 
 def _add(pack: zipfile.ZipFile, path: Path, name: str) -> None:
+    """Add a file to a zip, with nothing in its entry that depends on the machine."""
     about = zipfile.ZipInfo(name, _DATE)
     stored = path.suffix in _PACKED_ALREADY or path.name.startswith(_IMAGES)
     about.compress_type = zipfile.ZIP_STORED if stored else zipfile.ZIP_DEFLATED
-    about.create_system = 3  # Unix, whatever the machine
+    # Unix, whatever the machine.
+    about.create_system = 3
     about.external_attr = 0o644 << 16
     about.file_size = path.stat().st_size
     with path.open("rb") as source, pack.open(about, "w") as member:
         shutil.copyfileobj(source, member, 1 << 20)
 
 
-def _say(console: Console, what: str, target: Path, copy: _CopiedRun) -> None:
+def _print_written(console: Console, what: str, target: Path, copy: _CopiedRun) -> None:
     size = target.stat().st_size / _MB
     results = copy.results
     console.print(

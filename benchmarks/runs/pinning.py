@@ -65,30 +65,31 @@ def fill_from_pinned(
     missing += rubrics
     if missing:
         lines = "".join(f"  {line}\n" for line in missing)
-        without = (
-            "Without the rubric --mode corrected asks in plait's own wording, which is "
-            "listed as a difference. "
-        )
+        without = ""
+        if rubrics:
+            without = (
+                "Without the rubric --mode corrected asks in plait's own wording, which is "
+                "listed as a difference. "
+            )
         raise UsageError(
             f"pinned protocol {protocol.name!r} needs what it does not hold:\n{lines}"
-            f"{without if rubrics else ''}`plait list protocols` shows its published "
-            "figures."
+            f"{without}`plait list protocols` shows its published figures."
         )
     return filled
 
 
 def _systems_of(protocol: PinnedProtocol, today: date) -> list[str]:
     """Return the systems of a protocol that can be asked; UsageError where none can."""
-    known = [s for s in protocol.systems if not _turned_off(s, today)]
-    if known:
-        return known
+    systems = [name for name in protocol.systems if not _why_turned_off(name, today)]
+    if systems:
+        return systems
     raise UsageError(
         f"pinned protocol {protocol.name!r} names no system that can be run here; name "
         "one with --system"
     )
 
 
-def _turned_off(system: str, today: date) -> str:
+def _why_turned_off(system: str, today: date) -> str:
     """Say which of a system's models its provider has turned off; empty where none is."""
     for model in parts_of(system).models:
         entry = by_name(Named.LVLM).get(model)
@@ -102,20 +103,26 @@ def _models_of(
     protocol: PinnedProtocol, values: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
     """Return the user's settings of models, and of those named the protocol's besides."""
-    models = {name: dict(own) for name, own in (values.get("models") or {}).items()}
+    models: dict[str, dict[str, Any]] = {}
+    for name, own in (values.get("models") or {}).items():
+        models[name] = dict(own)
     named = set[str]()
-    for name in (*(values.get("systems") or ()), *(values.get("scorers") or ())):
-        named |= _models_in(str(name))
+    for names in (values.get("systems"), values.get("scorers")):
+        for name in names or ():
+            named |= _models_in(str(name))
     for name, table in protocol.models.items():
         if name in named:
             models[name] = {**table.settings, **models.get(name, {})}
+    # What the user says for all judges goes before what the protocol says of one.
+    run_wide = [key for key in _OF_JUDGES if values.get(key) is not None]
     for name, scorer in protocol.scorers.items():
         if name not in named:
             continue
-        run_wide = [key for key in _OF_JUDGES if values.get(key) is not None]
-        own = {k: v for k, v in scorer.settings.items() if k not in run_wide}
-        if own or name in models:
-            models[name] = {**own, **models.get(name, {})}
+        settings = dict(scorer.settings)
+        for key in run_wide:
+            settings.pop(key, None)
+        if settings or name in models:
+            models[name] = {**settings, **models.get(name, {})}
     return models
 
 
@@ -199,10 +206,11 @@ def remarks_of_run(
 def _absent_systems(
     protocol: PinnedProtocol, there: Collection[str], today: date
 ) -> Iterator[str]:
+    """Name systems with a published figure that are not `there`, with a reason if known."""
     for name in protocol.systems:
         if name in there:
             continue
-        why = _turned_off(name, today)
+        why = _why_turned_off(name, today)
         if is_reference(name) and not why:
             why = "the ground truth"
         yield f"{name} ({why})" if why else name

@@ -171,10 +171,7 @@ class RunPlan:
         store = Store(config.root)
         settled = None
         if not remake and shard is None:
-            # A run that has ended need not be read again to see that nothing is missing.
-            current = experiment.current_results()
-            if current is not None and current.is_complete():
-                settled = current
+            settled = _complete_results(experiment)
         trials = _Trials(
             experiment=experiment,
             store=store,
@@ -415,6 +412,17 @@ def _need_text(placement: Placement) -> str:
     return f"server {placement.server.name}: {', '.join(parts)}"
 
 
+def _complete_results(experiment: Experiment) -> CurrentResults | None:
+    """Return the results of a run that has ended; None for any other.
+
+    Its records need not be read again to see that nothing is missing.
+    """
+    results = experiment.current_results()
+    if results is None or not results.is_complete():
+        return None
+    return results
+
+
 def _missing_requirements(
     experiment: Experiment, counts: Iterable[StageCount]
 ) -> list[str]:
@@ -509,6 +517,7 @@ class _Trials:
         return self._plans[queries]
 
     def _make(self, queries: int) -> RunPlan:
+        """Count the jobs of so many queries, and forecast them."""
         experiment = self.experiment
         is_whole = queries == len(experiment.queries)
         if not is_whole:

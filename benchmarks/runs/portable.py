@@ -41,7 +41,9 @@ _WITH_PASSWORD = re.compile(r"(?<=://)[^\s/@\"'<>]+@")
 _LEFT_OUT: Mapping[str, Any] = {"address": None, "cluster": {}, "servers": {}}
 """What stands in a config for how machines are reached, and what was started on them."""
 _WORDED = ("prompts", "composition", "rubrics", "settings")
+"""Keys below which texts are what models are asked in."""
 _GIVEN = ("argv", "models")
+"""Keys below which texts are what users have typed, which may be a key of an API."""
 
 
 @dataclass(frozen=True)
@@ -53,18 +55,22 @@ class Portable:
 
     @classmethod
     def of(cls, root: AnyPath, manifest: Mapping[str, Any]) -> Portable:
-        """For the run at `root`: knows the paths that its manifest names as such."""
+        """Return that of the run at `root`; it knows the paths that its manifest names."""
         named = [manifest.get(name) for name in ("config", "data", "argv")]
-        above: list[str] = []
+        folders = [str(root.resolve()), str(manifest["config"].get("out") or "")]
         for text in _texts(named):
-            for path in _whole_paths(text):
-                above += map(str, _flavour(path).parents)
-        own = [str(root.resolve()), str(manifest["config"].get("out") or ""), *above]
-        return cls(tuple(dict.fromkeys(filter(_is_deep, (*own, str(Path.home()))))))
+            whole = _WHOLE.fullmatch(text)
+            if whole is not None:
+                folders += [str(above) for above in _flavour(whole[1]).parents]
+        folders.append(str(Path.home()))
+        known = [folder for folder in folders if _is_deep(folder)]
+        return cls(tuple(dict.fromkeys(known)))
 
     def about(self, facts: Mapping[str, Any]) -> dict[str, Any]:
         """Return what is said of a run, such as its manifest, as it may be sent."""
-        config = {k: _LEFT_OUT.get(k, v) for k, v in facts["config"].items()}
+        config = {}
+        for name, value in facts["config"].items():
+            config[name] = _LEFT_OUT.get(name, value)
         return self.data({**facts, "config": config})
 
     def data(self, value: T, change: Change | None = None) -> T:
@@ -77,14 +83,14 @@ class Portable:
         if isinstance(value, str):
             cleaned = change(value)
         elif isinstance(value, Mapping):
-            of = {
-                **dict.fromkeys(_WORDED, self._wording),
-                **dict.fromkeys(_GIVEN, self._user_text),
-            }
-            cleaned = {
-                self.data(k, change): self.data(v, of.get(k, change))
-                for k, v in value.items()
-            }
+            cleaned = {}
+            for key, inner in value.items():
+                change_inner = change
+                if key in _WORDED:
+                    change_inner = self._wording
+                elif key in _GIVEN:
+                    change_inner = self._user_text
+                cleaned[self.data(key, change)] = self.data(inner, change_inner)
         elif isinstance(value, list | tuple):
             cleaned = type(value)(self.data(item, change) for item in value)
         return cleaned  # type: ignore[no-any-return]
@@ -95,6 +101,7 @@ class Portable:
         if "/" not in text and "\\" not in text:
             return text
         text = self.content(_WITH_PASSWORD.sub("", _FILE_URL.sub("", text)))
+        # Until nothing is left that looks like one.
         while (cleaned := _PATH.sub(_url_of, _QUOTED.sub("", text))) != text:
             text = cleaned
         return text
@@ -127,10 +134,12 @@ class Portable:
 
 
 def _url_of(match: re.Match[str]) -> str:
+    """Return the URL that was matched, which stays; nothing in the place of a path."""
     return match["url"] or ""
 
 
 def _texts(value: Any) -> Iterator[str]:
+    """Yield every text in plain data, keys included."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -140,12 +149,8 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
 
 
-def _whole_paths(text: str) -> Iterator[str]:
-    if match := _WHOLE.fullmatch(text):
-        yield match[1]
-
-
 def _flavour(path: str) -> PurePosixPath | PureWindowsPath:
+    """Return a path as one of the system that it is of, by how it begins."""
     return PurePosixPath(path) if path.startswith("/") else PureWindowsPath(path)
 
 

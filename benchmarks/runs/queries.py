@@ -166,8 +166,10 @@ def settle_data(
     now = data_rows(task)
     if stored is None:
         return _as_a_whole(before, manifest, config, task, now, choices, ids, run)
-    changes = QueryChanges.of(stored, now)
     since = f"data {config.data} has changed since {run} was made"
+
+    # First: queries of the run that have changed or are gone.
+    changes = QueryChanges.of(stored, now)
     gone = {*changes.gone}
     refusals, remarks = _word_changes(changes, choices, since)
     if changes and choices.keep:
@@ -175,7 +177,9 @@ def settle_data(
         task = with_stored(task, stored, kept)
         gone = set()
         now.update((id, stored.rows[id]) for id in kept)
-    # By ids of a file, those that are gone would be refused as unknown.
+
+    # Second: rows that are asked, and that the data did not have then.
+    # Of the ids of a file, those that are gone would be refused as unknown.
     left = None if ids is None else [id for id in ids if id not in gone]
     queries = selection(config, task, left)
     selected = [query.id for query in queries]
@@ -189,11 +193,15 @@ def settle_data(
             refusals.append(f"{since}: {told}. --changed-data add includes them")
     if refusals and before.data != config.data:
         refusals.insert(0, _other_name(before, config))
+
+    # Third: queries of the run that are not asked any more.
     former = [id for id in stored.ids if id not in gone]
     lost = {*former}.difference(selected)
     refusals += _refuse_lost(len(lost), len(former), len(queries))
+
+    # What the run keeps of the data from now on: rows that are not asked stay as they were
+    # stored, so that a change is noticed when they are (`Experiment.rows`).
     rows = _stored_rows(stored, gone)
-    # All other rows that are asked are as they were stored.
     asked_anew = {*changes.changed, *new}
     rows.update((id, now[id]) for id in selected if id in asked_anew)
     return SettledData(

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
 from statistics import fmean
 from typing import Any
 
@@ -29,10 +28,17 @@ from plait.generators.buckets import AnyPath
 from plait.generators.errors import MissingInput, UnknownName, UsageError
 
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+"""Errors of a disk that is full or read-only, where nothing of the run is gone."""
 _GONE = (TaskError, MissingInput, UnknownName, ImportError)
+"""Errors that say that something which a run was made with is not there."""
 _OUTCOMES = (
     *(OutcomeName.DONE, OutcomeName.FAILED, OutcomeName.SKIPPED),
     *(OutcomeName.UNSCORED, OutcomeName.NOT_APPLICABLE),
+)
+_HEAD = (
+    *("stage", "of", "queries", "records"),
+    *(name.replace("_", " ") for name in _OUTCOMES),
+    *("values", "mean value"),
 )
 _WITH_VALUES = (Kind.SCORE, Kind.LOGPROBS)
 """Kinds of stages whose records hold a number each."""
@@ -62,13 +68,17 @@ def is_gone(error: BaseException) -> bool:
     Its data, a file of answers or of prompts, a module, or a name that this version does
     not know. All else is another mistake, such as a config that is wrong or a full disk.
     """
-    chain = [*_causes(error)]
-    if any(isinstance(cause, OSError) and cause.errno in _DISK for cause in chain):
-        return False
-    return any(isinstance(cause, _GONE) for cause in chain)
+    gone = False
+    for cause in _causes(error):
+        if isinstance(cause, OSError) and cause.errno in _DISK:
+            return False
+        if isinstance(cause, _GONE):
+            gone = True
+    return gone
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error, the one that it came of, and so on."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
@@ -78,21 +88,25 @@ def record_tables(root: AnyPath, manifest: Mapping[str, Any]) -> list[ResultTabl
     """Return what the records of each stage came to, and why some have no value."""
     store = Store(root, on_notice=lambda _: None)
     stages = [StageRecords.of(store, spec) for spec in _stages(root, manifest)]
-    names = [*manifest.get("systems", ()), *manifest.get("scorers", ())]
+    systems = manifest.get("systems", ())
+    scorers = manifest.get("scorers", ())
     notes = [
-        f"systems: {', '.join(manifest.get('systems', ())) or 'none'}",
-        f"scorers: {', '.join(manifest.get('scorers', ())) or 'none'}",
+        f"systems: {', '.join(systems) or 'none'}",
+        f"scorers: {', '.join(scorers) or 'none'}",
         "Means are over all systems; the records do not tell the scorers' scales. "
         "Stages that embed or reply have no values.",
     ]
-    if (weights := manifest.get("weights")) in RANDOM:
+    weights = manifest.get("weights")
+    if weights in RANDOM:
         notes.append(f"Warning: random weights ({weights}): the numbers mean nothing.")
-    rows = (stage.row(_users(stage.spec, names)) for stage in stages)
-    counted = (name.replace("_", " ") for name in _OUTCOMES)
-    head = ["stage", "of", "queries", "records", *counted, "values", "mean value"]
+    rows = []
+    missing: list[MissingValue] = []
+    for stage in stages:
+        users = _users(stage.spec, [*systems, *scorers])
+        rows.append(stage.row(users))
+        missing += stage.missing
     title = f"Records of {root.name}, by stage"
-    tables = [ResultTable.of(title, head, rows, [*notes, *store.notices])]
-    missing = list(chain.from_iterable(stage.missing for stage in stages))
+    tables = [ResultTable.of(title, _HEAD, rows, [*notes, *store.notices])]
     if missing:
         reasons = count_reasons(missing, [stage.spec.folder for stage in stages])
         tables.append(reasons_table("stage", reasons.items()))
@@ -124,8 +138,20 @@ class StageRecords:
                 if spec.kind in _WITH_VALUES:
                     values += row.light[:1]
             elif row.outcome != OutcomeName.NOT_APPLICABLE:
-                about = (row.outcome, row.fault or "", row.reason or "")
-                missing.append(MissingValue(spec.folder, "", "", "", 1, "", *about))
+                # A record does not tell of which query or scorer it is.
+                missing.append(
+                    MissingValue(
+                        system=spec.folder,
+                        query="",
+                        category="",
+                        field="",
+                        repeat=1,
+                        scorer="",
+                        outcome=row.outcome,
+                        fault=row.fault or "",
+                        reason=row.reason or "",
+                    )
+                )
         queries = None
         with suppress(DamagedPart):
             queries = len({row["label"] for row in store.columns(spec, ["label"])})
@@ -134,11 +160,12 @@ class StageRecords:
     def row(self, users: Iterable[str]) -> list[str]:
         """Return its line of the table; `users` are systems and scorers that have it."""
         queries = "-" if self.queries is None else f"{self.queries:,}"
-        numbers = (self.outcomes.total(), *(self.outcomes[name] for name in _OUTCOMES))
-        counts = (f"{n:,}" for n in numbers)
-        mean = f"{fmean(self.values):.4g}" if self.values else "-"
-        values = f"{len(self.values):,}" if self.spec.kind in _WITH_VALUES else "-"
-        return [self.spec.folder, ", ".join(users), queries, *counts, values, mean]
+        row = [self.spec.folder, ", ".join(users), queries, f"{self.outcomes.total():,}"]
+        for name in _OUTCOMES:
+            row.append(f"{self.outcomes[name]:,}")
+        row.append(f"{len(self.values):,}" if self.spec.kind in _WITH_VALUES else "-")
+        row.append(f"{fmean(self.values):.4g}" if self.values else "-")
+        return row
 
 
 def _stages(root: AnyPath, manifest: Mapping[str, Any]) -> Iterator[StageSpec]:
@@ -167,9 +194,11 @@ def _kind(folder: AnyPath) -> Kind | None:
 
 def _users(stage: StageSpec, names: Iterable[str]) -> list[str]:
     """Return the systems and scorers that name a stage, or the model it is a part of."""
-    named = {name: models_named([name]) for name in names}
-    every = set().union(*named.values())
+    models_of_name = {name: models_named([name]) for name in names}
+    every = set[str]()
+    every = every.union(*models_of_name.values())
     model = stage.target if stage.target in every else stage.name
+    # A model's stages are called after it: `anole-draft` is one of `anole`.
     while model and model not in every:
         model = model.rpartition("-")[0]
-    return [name for name, models in named.items() if model in models]
+    return [name for name, models in models_of_name.items() if model in models]

@@ -49,24 +49,20 @@ class FidelityPlan:
         fidelity = config.fidelity
         if fidelity is None:
             return None
-        measured = [margin.scorer for margin in fidelity.parsed_margins]
-        few = config.model_copy(
-            update={
-                **_NOT_ASKED,
-                "limit": min(fidelity.queries, len(experiment.queries)),
-                "scorers": tuple(name for name in config.scorers if name in measured),
-            }
-        )
+        measured = {margin.scorer for margin in fidelity.parsed_margins}
+        scorers = tuple(name for name in config.scorers if name in measured)
+        limit = min(fidelity.queries, len(experiment.queries))
+        few = config.model_copy(update={**_NOT_ASKED, "limit": limit, "scorers": scorers})
+        fast = _in_its_folder(few, experiment, "run")
         reference: RunConfig | AnyPath
         if isinstance(fidelity.reference, ReferenceSettings):
             models = {**config.models, **fidelity.reference.models}
             slow = few.model_copy(update={"models": models})
-            reference = _placed(slow, experiment, "reference")
+            reference = _in_its_folder(slow, experiment, "reference")
         else:
             reference = fidelity.reference
-        fast = _placed(few, experiment, "run")
-        digests = [stage.digest for stage in _stages(experiment, few.scorers)]
         asked = fidelity.model_dump(mode="json")
+        digests = [stage.digest for stage in _stages(experiment, scorers)]
         return cls(
             fidelity=fidelity,
             root=config.root,
@@ -92,13 +88,13 @@ class FidelityPlan:
         write_json(self.root / FIDELITY, about | result)
 
     def __str__(self) -> str:
-        texts = [f"{name}={value}" for name, value in self.fidelity.margins.items()]
+        margins = [f"{name}={value}" for name, value in self.fidelity.margins.items()]
         if isinstance(self.reference, RunConfig):
-            whom = "the reference and this run answer"
+            who = "the reference and this run answer"
         else:
-            whom = f"compared with {self.reference}, this run answers"
+            who = f"compared with {self.reference}, this run answers"
         state = "; shown" if self.passed else ""
-        return f"{whom} {self.fast.limit:,} queries first: {', '.join(texts)}{state}"
+        return f"{who} {self.fast.limit:,} queries first: {', '.join(margins)}{state}"
 
 
 def _stages(experiment: Experiment, scorers: Sequence[str]) -> Iterator[StageSpec]:
@@ -110,7 +106,7 @@ def _stages(experiment: Experiment, scorers: Sequence[str]) -> Iterator[StageSpe
             yield from scorer.stages
 
 
-def _placed(few: RunConfig, experiment: Experiment, name: str) -> RunConfig:
+def _in_its_folder(few: RunConfig, experiment: Experiment, name: str) -> RunConfig:
     """Return a small run in its folder, to which systems and scorers may be added.
 
     With other settings, and with data that have changed since, it has another folder.
@@ -126,8 +122,11 @@ def changed_systems(fast: Experiment, reference: Experiment) -> list[str]:
 
     UsageError where none does.
     """
-    others = {system.name: system for system in reference.systems}
-    changed = [s.name for s in fast.systems if s.stages != others[s.name].stages]
+    there = {system.name: system for system in reference.systems}
+    changed = []
+    for system in fast.systems:
+        if system.stages != there[system.name].stages:
+            changed.append(system.name)
     if not changed:
         raise UsageError(
             "fidelity.reference is the run itself: no setting of its models differs. Name "
@@ -139,6 +138,7 @@ def changed_systems(fast: Experiment, reference: Experiment) -> list[str]:
 
 def shared_stages(fast: Experiment, reference: Experiment) -> list[StageSpec]:
     """Return the stages of both of which nothing differs, not even how they are run."""
+    # Compared as values: equal digests would not tell how a stage is run.
     there = [*reference.plan.stages]
     return [stage for stage in fast.plan.stages if stage in there]
 
@@ -151,10 +151,8 @@ def share_records(source: AnyPath, target: AnyPath, stages: Iterable[StageSpec])
     here = Store(source)
     there = Store(target)
     for stage in stages:
-        known = {part.name for part in parts_in(there.folder(stage))}
-        for part in _missing_parts(here.folder(stage), known):
-            write_whole(there.folder(stage) / part.name, part.read_bytes())
-
-
-def _missing_parts(folder: AnyPath, known: set[str]) -> Sequence[AnyPath]:
-    return [part for part in parts_in(folder) if part.name not in known]
+        copies = there.folder(stage)
+        known = {part.name for part in parts_in(copies)}
+        for part in parts_in(here.folder(stage)):
+            if part.name not in known:
+                write_whole(copies / part.name, part.read_bytes())

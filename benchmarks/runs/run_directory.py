@@ -13,9 +13,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from plait.benchmarks.runs.config import (
     RunConfig,
@@ -89,6 +88,7 @@ class Supersession:
         )
 
     def _difference(self) -> str:
+        """Say in what the stage differs from what the run recorded."""
         today = stage_facts(self.spec)
         faults = self.spec.faults_of(self.recorded["version"])
         why = {"version": f", {faults}," if faults else ""}
@@ -129,8 +129,15 @@ def digest_in_run(facts: Recorded) -> str:
     """
     if "digest" in facts:
         return str(facts["digest"])
-    about = (facts[name] for name in ("kind", "class", "version", "identity", "weights"))
-    return digest(SCHEMA_VERSION, *about, facts["settings"])
+    names = ("kind", "class", "version", "identity", "weights", "settings")
+    return digest(SCHEMA_VERSION, *[facts[name] for name in names])
+
+
+class _RecordedStage(NamedTuple):
+    """A stage as it is today, and the run's entry for it."""
+
+    spec: StageSpec
+    facts: Recorded
 
 
 class RecordedStages:
@@ -154,15 +161,17 @@ class RecordedStages:
         if same is not None:
             return None if _was_seeded(spec, same) == spec.seeded else same
         name = spec.folder.rpartition("-")[0]
-        kinds = [kind for kind in Kind if spec.was_of_kind(kind)]
-        entries = chain.from_iterable(self._by_name.get((name, k), ()) for k in kinds)
-        named = list(entries)
+        named: list[Recorded] = []
+        for kind in Kind:
+            if spec.was_of_kind(kind):
+                named += self._by_name.get((name, kind), ())
+        # A class and its variants have one name, and each its own settings.
         alike = [facts for facts in named if _has_settings_of(spec, facts)]
-        facts = alike or named
-        return facts[0] if len(facts) == 1 else None
+        candidates = alike or named
+        return candidates[0] if len(candidates) == 1 else None
 
     def as_recorded(self, spec: StageSpec) -> StageSpec:
-        """`spec` as the run recorded it, under the digest of its records."""
+        """Return `spec` as the run recorded it, under the digest of its records."""
         facts = self.former(spec)
         return spec if facts is None else _as_recorded(spec, facts)
 
@@ -171,16 +180,19 @@ class RecordedStages:
     ) -> list[Supersession]:
         """Return the stages whose records are not found by today's keys."""
         specs = list(stages)
-        of_today = {spec.digest for spec in specs}
-        known = [(spec, self.former(spec)) for spec in specs]
+        digests_of_today = {spec.digest for spec in specs}
+        known: list[_RecordedStage] = []
+        for spec in specs:
+            facts = self.former(spec)
+            if facts is not None:
+                known.append(_RecordedStage(spec, facts))
+        # Several scorers may have had one former stage in common.
         wholes = {scorer.former: self._whole(scorer) for scorer in scorers}
         known += [whole for whole in wholes.values() if whole is not None]
         changes = []
         for spec, facts in known:
-            if facts is None:
-                continue
-            digest = digest_in_run(facts)
-            if digest != spec.digest and digest in of_today:
+            digest_then = digest_in_run(facts)
+            if digest_then != spec.digest and digest_then in digests_of_today:
                 continue  # records of another stage, such as a variant's, that stay
             rows = store.rows(_as_recorded(spec, facts))
             if rows:
@@ -192,12 +204,12 @@ class RecordedStages:
         found = self._whole(scorer)
         return None if found is None else _as_recorded(*found)
 
-    def _whole(self, scorer: Scorer) -> tuple[StageSpec, Recorded] | None:
+    def _whole(self, scorer: Scorer) -> _RecordedStage | None:
         """Return `scorer`'s stage by its former name, and the run's entry of that name."""
         facts = self._by_name.get((scorer.former, Kind.SCORE.value), [])
         if len(facts) != 1:
             return None
-        return replace(scorer.stage, name=scorer.former), facts[0]
+        return _RecordedStage(replace(scorer.stage, name=scorer.former), facts[0])
 
 
 def _has_settings_of(spec: StageSpec, facts: Recorded) -> bool:
@@ -206,12 +218,21 @@ def _has_settings_of(spec: StageSpec, facts: Recorded) -> bool:
 
 
 def _as_recorded(spec: StageSpec, facts: Recorded) -> StageSpec:
-    about = {name: facts[name] for name in ("version", "identity", "weights", "settings")}
-    recorded = Kind(facts["kind"])
-    # The stage reads its records as those of the kind that it has today.
-    kind = spec.kind if spec.was_of_kind(recorded) else recorded
-    about |= {"kind": kind, "seeded": _was_seeded(spec, facts)}
-    return replace(spec, recorded=digest_in_run(facts), **about)
+    """Return `spec` as the run's entry `facts` says that it was."""
+    kind = Kind(facts["kind"])
+    if spec.was_of_kind(kind):
+        # The stage reads its records as those of the kind that it has today.
+        kind = spec.kind
+    return replace(
+        spec,
+        kind=kind,
+        version=facts["version"],
+        identity=facts["identity"],
+        weights=facts["weights"],
+        settings=facts["settings"],
+        seeded=_was_seeded(spec, facts),
+        recorded=digest_in_run(facts),
+    )
 
 
 def _was_seeded(spec: StageSpec, facts: Recorded) -> bool:

@@ -1,5 +1,7 @@
 """`plait bias`: the bias of a run's judges, from recorded judgements; none is asked.
 
+    sections(open_results(root))    # position, length, self-preference, repeatability, ...
+
 Verdicts on pairs come from the rulings of `plait compare`. A rubric judge's scores of two
 answers to one query are a preference too, and are looked up under other seeds and rubrics.
 The question is the independent unit of every interval.
@@ -11,7 +13,7 @@ import re
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, combinations
+from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,10 +76,16 @@ class Section:
     """One kind of bias."""
 
     def __init__(self, title: str, measured: Iterable[Finding | str]) -> None:
-        parts = list(measured)
+        """`measured` are findings, and reasons why something could not be measured."""
         self.title = title
-        self.findings = [part for part in parts if isinstance(part, Finding)]
-        self.absent = [part for part in parts if isinstance(part, str)]
+        self.findings: list[Finding] = []
+        self.absent: list[str] = []
+        """Why something could not be computed, a line each."""
+        for part in measured:
+            if isinstance(part, Finding):
+                self.findings.append(part)
+            else:
+                self.absent.append(part)
 
     @property
     def as_json(self) -> dict[str, Any]:
@@ -115,9 +123,11 @@ def bias(
     `rubric` is `official:PATH` to include judgements by the released MMIE rubrics.
     UsageError when `root` is not a run, WriteError where the files cannot be written.
     """
-    found = sections(open_results(root), rubric=rubric)
-    content = {name: section.as_json for name, section in found.items()}
-    tables = [section.table for section in found.values()]
+    content = {}
+    tables = []
+    for name, section in sections(open_results(root), rubric=rubric).items():
+        content[name] = section.as_json
+        tables.append(section.table)
     for table in tables:
         console.print(table.rich)
     console.print(_REMARK, soft_wrap=True)
@@ -144,29 +154,28 @@ def sections(
     # What a section says in the place of findings, where there is nothing to look at.
     no_pairs = [] if rulings else ["no pairwise judgements: run `plait compare` first"]
     no_answers = [] if pairs else ["no two answers to one question were judged"]
-    measured: dict[str, tuple[str, Iterable[Finding | str]]] = {
-        "position": (
+    return {
+        "position": Section(
             "Position: both orders of showing",
-            chain(no_pairs, positions(rulings)),
+            [*no_pairs, *positions(rulings)],
         ),
-        "length": (
+        "length": Section(
             "Length: preference against difference in words",
-            chain(no_answers, lengths(pairs)),
+            [*no_answers, *lengths(pairs)],
         ),
-        "self_preference": (
+        "self_preference": Section(
             "Self-preference: answers of the judge's own family",
-            chain(no_answers, self_preference(pairs)),
+            [*no_answers, *self_preference(pairs)],
         ),
-        "repeatability": (
+        "repeatability": Section(
             "Repeatability: the same question, asked again",
-            chain(no_pairs, repeatability(rulings), scored.repeatability()),
+            [*no_pairs, *repeatability(rulings), *scored.repeatability()],
         ),
-        "rewording": (
+        "rewording": Section(
             "Wording and mode: the same pair, asked or read differently",
-            chain(no_pairs, rewording(rulings), scored.rewording(rubric)),
+            [*no_pairs, *rewording(rulings), *scored.rewording(rubric)],
         ),
     }
-    return {name: Section(*section) for name, section in measured.items()}
 
 
 class JudgeIdentity(NamedTuple):
@@ -213,7 +222,7 @@ Preferences = Mapping[JudgeIdentity, Sequence[Preference]]
 
 
 def find_rulings(results: RunResults) -> dict[JudgeIdentity, list[Ruling]]:
-    """Return the preferences in all comparisons of a run, by judge, each once.
+    """Return the rulings of preference in all comparisons of a run, by judge, each once.
 
     The first side of each is the one whose name sorts first. Where comparisons hold the
     same reply, one that could be read counts.
@@ -277,6 +286,7 @@ def both_orders(rulings: Iterable[Ruling]) -> list[BothOrders]:
             by_answers[_about(ruling)][ruling.swapped] = ruling, ruling.preference
     pairs = []
     for orders in by_answers.values():
+        # By whether it was swapped: both orders are there.
         if len(orders) == 2:
             ruling, named = orders[False]
             _, swapped = orders[True]
@@ -285,24 +295,29 @@ def both_orders(rulings: Iterable[Ruling]) -> list[BothOrders]:
 
 
 def preferences(rulings: Iterable[Ruling]) -> list[Preference]:
-    """Mean preferences over both orders, so that a preference for a position cancels."""
+    """Return mean preferences over both orders, in which one for a position cancels."""
     means = []
-    for ruling, named, swapped in both_orders(rulings):
-        # Both are for the answer shown first, which is the second one when swapped.
-        toward_second = (swapped - named) / 2
+    for pair in both_orders(rulings):
         mean = Preference(
-            question=ruling.question,
-            repeat=ruling.repeat,
-            first=ruling.first,
-            second=ruling.second,
-            value=toward_second,
+            question=pair.ruling.question,
+            repeat=pair.ruling.repeat,
+            first=pair.ruling.first,
+            second=pair.ruling.second,
+            # Both are for the answer shown first, which is the second one when swapped.
+            value=(pair.swapped - pair.named) / 2,
         )
         means.append(mean)
     return means
 
 
-_Answers = tuple[str, int, str, str]
-"""A question, the number of the answers, and the systems that gave them."""
+class _AnswerPair(NamedTuple):
+    """Two answers to one question, of which one is by a judge's own family."""
+
+    question: str
+    repeat: int
+    own: str
+    """The system that gave the answer of the family."""
+    other: str
 
 
 def finding(judge: str, measure: str, questions: Sequence[str], values: Any) -> Finding:
@@ -326,9 +341,9 @@ def positions(rulings: Rulings) -> Measured:
         if not pairs:
             yield f"{judge.label}: no pair was read in both orders"
             continue
-        questions = [ruling.question for ruling, _, _ in pairs]
-        named = np.array([preference for _, preference, _ in pairs])
-        swapped = np.array([preference for _, _, preference in pairs])
+        questions = [pair.ruling.question for pair in pairs]
+        named = np.array([pair.named for pair in pairs])
+        swapped = np.array([pair.swapped for pair in pairs])
         for name, values in position_measures(named, swapped).items():
             yield finding(judge.label, name, questions, values)
 
@@ -364,7 +379,7 @@ def _share(toward: npt.ArrayLike) -> Floats:
 def lengths(preferences: Preferences) -> Measured:
     """Measure how far the longer answer is preferred, and the one with more images."""
     for judge, pairs in preferences.items():
-        every = [pair.question for pair in pairs]
+        every_question = [pair.question for pair in pairs]
         preference = np.array([pair.value for pair in pairs], dtype=np.float64)
         words = np.array([(pair.first.words, pair.second.words) for pair in pairs])
         images = np.array([(pair.first.images, pair.second.images) for pair in pairs])
@@ -373,7 +388,7 @@ def lengths(preferences: Preferences) -> Measured:
         measure = "rank correlation of difference in length and preference"
         # Plus 1, since both answers may be without a word.
         relative = longer / (words.sum(1) + 1)
-        correlation = rank_correlation(every, relative, preference)
+        correlation = rank_correlation(every_question, relative, preference)
         yield Finding(judge.label, measure, correlation, len(pairs))
         # Preferences are for the second answer: turned to be for the longer one.
         toward_longer = np.sign(longer) * preference
@@ -397,7 +412,7 @@ def lengths(preferences: Preferences) -> Measured:
             toward_more = _share(np.sign(more) * preference)
             measures["answer with more pictures preferred, %"] = toward_more, illustrated
         for name, (values, chosen) in measures.items():
-            questions = [every[i] for i in np.flatnonzero(chosen)]
+            questions = [every_question[place] for place in np.flatnonzero(chosen)]
             yield finding(judge.label, name, questions, values[chosen])
 
 
@@ -410,7 +425,9 @@ def rank_correlation(questions: Sequence[str], x: Floats, y: Floats) -> Estimate
     from scipy.stats import rankdata
 
     both = np.column_stack([np.concatenate([x, -x]), np.concatenate([y, -y])])
-    ranks = (rankdata(both, axis=0) - (len(both) + 1) / 2)[: len(x)]
+    centred = rankdata(both, axis=0) - (len(both) + 1) / 2
+    # Those of the negatives are the negatives of these: one direction tells all.
+    ranks = centred[: len(x)]
     # Pearson's coefficient of ranks whose mean is 0, from sums of products and squares by
     # question: a bootstrap of questions then only weights these sums.
     names, places = np.unique(questions, return_inverse=True)
@@ -437,23 +454,23 @@ def self_preference(preferences: Preferences) -> Measured:
         if not toward:
             yield f"{judge.label}: no pair has exactly one answer of its own family ({own})"
             continue
-        mine = dict(zip(toward, _share([*toward.values()]), strict=True))
+        mine = {pair: float(_share(value)) for pair, value in toward.items()}
         measure = f"answers of {own} preferred"
-        questions = [question for question, *_ in mine]
+        questions = [pair.question for pair in mine]
         yield finding(judge.label, f"{measure}, %", questions, mine.values())
         # Answers of its family may be better: what other families say of them is the
         # standard.
         others = _by_others(preferences, judge, own)
-        same = [about for about in mine if about in others]
+        same = [pair for pair in mine if pair in others]
         if not same:
             yield (
                 f"{judge.label}: no judge of another family has judged the same pairs, so "
                 "its preference cannot be distinguished from the answers' quality"
             )
             continue
-        questions = [question for question, *_ in same]
-        theirs = [others[about] for about in same]
-        gaps = [mine[about] - others[about] for about in same]
+        questions = [pair.question for pair in same]
+        theirs = [others[pair] for pair in same]
+        gaps = [mine[pair] - others[pair] for pair in same]
         yield finding(judge.label, f"{measure} by other judges, %", questions, theirs)
         more = "more than by other judges, points of %"
         yield finding(judge.label, more, questions, gaps)
@@ -469,35 +486,40 @@ def family(name: str) -> str:
     return letters[0] if letters else ""
 
 
-def _toward(own: str, pairs: Iterable[Preference]) -> dict[_Answers, float]:
+def _toward(own: str, pairs: Iterable[Preference]) -> dict[_AnswerPair, float]:
     """Return the preference for the one answer of the family `own`, by both answers."""
     if not own:
         return {}
     toward = {}
-    for question, repeat, first, second, value in pairs:
+    for pair in pairs:
+        first = pair.first
+        second = pair.second
         is_first = family(first.writer) == own
         is_second = family(second.writer) == own
         if is_second and not is_first:
-            toward[question, repeat, first.system, second.system] = value
+            key = _AnswerPair(pair.question, pair.repeat, second.system, first.system)
+            toward[key] = pair.value
         elif is_first and not is_second:
-            toward[question, repeat, second.system, first.system] = -value
+            # A preference is for the second answer.
+            key = _AnswerPair(pair.question, pair.repeat, first.system, second.system)
+            toward[key] = -pair.value
     return toward
 
 
 def _by_others(
     preferences: Preferences, judge: JudgeIdentity, own: str
-) -> Mapping[_Answers, float]:
+) -> Mapping[_AnswerPair, float]:
     """Return the mean share of preference for family `own` by judges of other families.
 
     Only of judges that are asked in the same way, by protocol and mode.
     """
-    shares: dict[_Answers, list[float]] = defaultdict(list)
-    for other, pairs in preferences.items():
+    shares: dict[_AnswerPair, list[float]] = defaultdict(list)
+    for other, preferred in preferences.items():
         alike = (other.protocol, other.mode) == (judge.protocol, judge.mode)
         if alike and family(other.name) != own:
-            for about, value in _toward(own, pairs).items():
-                shares[about].append(float(_share(value)))
-    return {about: sum(values) / len(values) for about, values in shares.items()}
+            for pair, value in _toward(own, preferred).items():
+                shares[pair].append(float(_share(value)))
+    return {pair: sum(values) / len(values) for pair, values in shares.items()}
 
 
 Values = Mapping[tuple[str, object], float]
@@ -594,10 +616,11 @@ class Scored:
     """The answers of a run, and its rubric judges' scores of them."""
 
     def __init__(self, results: RunResults) -> None:
-        self._lvlms = {system.name: lvlm_of(system) for system in results.systems}
         self._results = results
         self._lookup = lookup_in(results.store)
-        self._judges = []
+        self._lvlms = {system.name: lvlm_of(system) for system in results.systems}
+        """By system, the model that writes its answers."""
+        self._judges: list[RecordedScorer] = []
         for scorer in results.scorers:
             if scorer.name.startswith(PREFIX):
                 self._judges.append(scorer)
@@ -620,11 +643,12 @@ class Scored:
     def _sides_with_scores(self, judge: str) -> Mapping[tuple[str, int], _ScoredSides]:
         """Return the answers that a judge scored and their scores, by query and repeat."""
         scored: dict[tuple[str, int], _ScoredSides] = defaultdict(list)
-        for e, query, document in self._answers:
-            score = e.scores.get(judge)
+        for evaluation, query, document in self._answers:
+            score = evaluation.scores.get(judge)
             if isinstance(score, Result):
-                side = side_of(e.system, self._lvlms[e.system], document)
-                scored[query.id, e.repeat].append((side, score.value.value))
+                system = evaluation.system
+                side = side_of(system, self._lvlms[system], document)
+                scored[query.id, evaluation.repeat].append((side, score.value.value))
         return scored
 
     def repeatability(self) -> Measured:
@@ -689,7 +713,7 @@ class Scored:
         """Return recorded scores by `judged`, and the keys of its first requests."""
         values = dict[tuple[str, object], float]()
         keys = set[str]()
-        for e, query, document in self._answers:
+        for evaluation, query, document in self._answers:
             # The judge's own walk finds its records, whichever requests it makes.
             steps: list[list[Job]] = []
             outcome = read(noting(judged.judge(query, document), steps), self._lookup)
@@ -697,17 +721,20 @@ class Scored:
             if steps:
                 keys.update(job.key for job in steps[0])
             if isinstance(outcome, Result):
-                values[query.id, (e.system, e.repeat)] = outcome.value.value
+                answer = (evaluation.system, evaluation.repeat)
+                values[query.id, answer] = outcome.value.value
         return values, frozenset(keys)
 
 
 def _answers(results: RunResults) -> Iterator[tuple[Evaluation, Query, Document]]:
     """Yield every answer of a run with its evaluation and its query."""
-    for e in results.evaluations():
-        if not e.complete or not isinstance(e.query, Query):
+    for evaluation in results.evaluations():
+        query = evaluation.query
+        document = evaluation.document
+        if not evaluation.complete or not isinstance(query, Query):
             continue
-        if isinstance(e.document, Result):
-            yield e, e.query, e.document.value
+        if isinstance(document, Result):
+            yield evaluation, query, document.value
 
 
 def rubric_judge(scorer: RecordedScorer, root: AnyPath) -> ByRubric:
@@ -738,6 +765,7 @@ def reword(one: ByRubric, released: RubricSource) -> Mapping[str, ByRubric]:
 
 
 def _with(one: RubricJudge, **settings: str) -> RubricJudge:
+    """Return a judge with another rubric or mode, and all else as it was."""
     other = validate(JudgeSettings, settings, one.name).judge(one.name, one.stage)
     assert isinstance(other, RubricJudge), "none of a user's own is asked for"
     if isinstance(one.examiner, Corrected) and isinstance(other.examiner, Corrected):

@@ -218,7 +218,8 @@ def compare(
     """
     refuse_pack(root)
     place = root / COMPARE / options.protocol.replace(":", "-")
-    protocol = protocol_of(options)  # before a run is opened, which may take a while
+    # Before a run is opened, which may take a while.
+    protocol = protocol_of(options)
     match = resolve_comparison(open_results(root), place, options, protocol)
     before = dict(Store(place).rows(match.chat))
     # Pairs that a scorer of the run has had judged already are not asked about again.
@@ -227,21 +228,16 @@ def compare(
     if of_run is not None:
         items = [item for item in items if not _is_judged(item, of_run)]
     plan = plan_of(items)
+    prepare = partial(_prepare, match)
     display = Display(console)
     with closing(display):
-        run = ask_missing(plan, place, root, match.about, display, partial(_prepare, match))
+        run = ask_missing(plan, place, root, match.about, display, prepare)
     store = Store(place)
     # What is final in either store goes before a failure that may be tried again.
     lookup = first_of(final_lookup(store), of_run, lookup_in(store))
     judged = _judgements(match, lookup)
     said = list(_rulings(match, judged, store))
-    if run.made or not _is_kept(match, said):
-        try:
-            _keep(match, place, said)
-        except (WriteError, StoreError):
-            # All of it is there to be read again, where nothing was made.
-            if run.made:
-                raise
+    _keep(match, place, said, made=bool(run.made))
     if len(items) < len(match.items):
         # The run counts what it was given, which is not all.
         run = replace(run, counts=_totals(match, lookup))
@@ -329,9 +325,9 @@ def _totals(match: PreparedComparison, lookup: Lookup) -> Mapping[str, int]:
 
 def _rulings(match: PreparedComparison, judged: Judged, store: Store) -> Iterator[Ruling]:
     """Yield the rulings of all judgements, those of the first judging first."""
-    size = len(match.matchups)
-    for i, (matchup, outcome) in enumerate(judged):
-        judging = i // size
+    pairs = len(match.matchups)
+    for place, (matchup, outcome) in enumerate(judged):
+        judging = place // pairs
         yield from rulings(match.series, matchup, judging, outcome, store)
 
 
@@ -339,8 +335,8 @@ def _is_kept(match: PreparedComparison, said: Iterable[Ruling]) -> bool:
     """Return whether the results hold the rulings, perhaps as of an earlier version."""
     kept = []
     for row in match.results.rows(TABLE, among={"series": [match.name]}):
-        kept.append(ruling_of(row))
-    return [*map(_as_formerly, kept)] == [*map(_as_formerly, said)]
+        kept.append(_as_formerly(ruling_of(row)))
+    return kept == [_as_formerly(ruling) for ruling in said]
 
 
 def _as_formerly(ruling: Ruling) -> Ruling:
@@ -348,13 +344,33 @@ def _as_formerly(ruling: Ruling) -> Ruling:
     return replace(ruling, fault="", jobs=())
 
 
-def _keep(match: PreparedComparison, place: AnyPath, said: Sequence[Ruling]) -> None:
-    """Write the rulings beside their records, and into the run's results."""
+def _keep(
+    match: PreparedComparison, place: AnyPath, said: Sequence[Ruling], *, made: bool
+) -> None:
+    """Write the rulings beside their records and into the run's results, unless they are.
+
+    `made` says whether any of them is new. WriteError or StoreError where they are new and
+    cannot be written.
+    """
+    if not made and _is_kept(match, said):
+        return
+    try:
+        _write(match, place, said)
+    except (WriteError, StoreError):
+        # All of it is there to be read again, where nothing was made.
+        if made:
+            raise
+
+
+def _write(match: PreparedComparison, place: AnyPath, said: Sequence[Ruling]) -> None:
+    """Write the rulings into both places, with the run locked."""
     chat = match.chat
     root = match.results.root
+    judges = {}
+    if is_custom(chat.target):
+        judges[chat.folder] = facts_of_stage(chat)
     with RunLock(root):
         write_rulings(said, place / RULINGS.replace("*", match.name))
-        judges = {chat.folder: facts_of_stage(chat)} if is_custom(chat.target) else {}
         keep_comparison(root / FOLDER, match.name, said, judges)
 
 
@@ -433,9 +449,10 @@ def resolve_comparison(
             f"{options.judgings} times gives one record; give it a temperature"
         )
     systems = _systems(results, config, options)
-    played = list(combinations(systems, 2))
-    if options.baseline is not None:
-        played = [(options.baseline, s) for s in systems if s != options.baseline]
+    pairs = list(combinations(systems, 2))
+    baseline = options.baseline
+    if baseline is not None:
+        pairs = [(baseline, system) for system in systems if system != baseline]
     return PreparedComparison(
         options=options,
         results=results,
@@ -443,7 +460,7 @@ def resolve_comparison(
         protocol=protocol,
         chat=chat,
         systems=systems,
-        matchups=list(matchups(results, systems, played)),
+        matchups=list(matchups(results, systems, pairs)),
         identities=pins.known,
         missing_weights=pins.missing,
         unloadable=unloadable,
@@ -471,12 +488,16 @@ def _systems(
     if options.baseline is not None and options.baseline not in names:
         names.insert(0, options.baseline)
     own.setdefault(TRUTH, GroundTruth(name=TRUTH))
-    systems = {}
+    systems: dict[str, DescribedSystem] = {}
     for name in names:
-        if name not in own and not is_published(name):
-            published = results.about.data.get("published_answers", {})
-            raise unknown("system", name, [*own, *(f"{PREFIX}{of}" for of in published)])
-        systems[name] = own.get(name) or system_of_writer(name, _task(name, config))
+        if name in own:
+            systems[name] = own[name]
+        elif is_published(name):
+            systems[name] = system_of_writer(name, _task(name, config))
+        else:
+            writers = results.about.data.get("published_answers", {})
+            published = [f"{PREFIX}{writer}" for writer in writers]
+            raise unknown("system", name, [*own, *published])
     if len(systems) < 2:
         there = ", ".join(systems) or "none"
         raise UsageError(f"a comparison needs two systems, but there is {there}")
@@ -486,11 +507,12 @@ def _systems(
 def _task(name: str, config: RunConfig) -> TaskSet:
     """Read the data of a run, for answers that are no part of its results."""
     try:
-        return read_task(config)[0]
+        task, _ = read_task(config)
     except (UsageError, TaskError) as error:
         raise UsageError(
             f"{name} is no system of the run, so its answers are only in the data: {error}"
         ) from None
+    return task
 
 
 def models_of(config: RunConfig, options: CompareOptions) -> Models:
@@ -531,8 +553,9 @@ def judge_stage(name: str, models: Models) -> StageSpec:
     """
     full = name if name.startswith(JUDGE) else f"{JUDGE}{name}"
     refuse_mini_lvlm(full, models.weights)
-    about = full, models.weights, models.of(full), models.gpu_gib
-    return resolve_judge(*about, chat=lambda model: chat_spec(model, models)).stage
+    settings = models.of(full)
+    chat = partial(chat_spec, models=models)
+    return resolve_judge(full, models.weights, settings, models.gpu_gib, chat).stage
 
 
 def find_recorded_judge(
@@ -550,7 +573,8 @@ def find_recorded_judge(
     # A user's class has no mini weights, and runs on its own in a mini run.
     weights = "pretrained" if models.weights == "mini" else models.weights
     recorded = None
-    for facts in judges:  # the last one counts
+    # Of several the last one counts.
+    for facts in judges:
         asked_alike = facts["settings"] == settings and facts["weights"] == weights
         if facts["class"] == bare and asked_alike:
             recorded = facts
@@ -574,8 +598,8 @@ def matchups(
     queries = results.queries.values()
     of_run = systems.keys() & {system.name for system in results.systems}
     documents = {}
-    for e in results.evaluations(systems=of_run):
-        documents[e.repeat, key_of(e.query), e.system] = e.document
+    for made in results.evaluations(systems=of_run):
+        documents[made.repeat, key_of(made.query), made.system] = made.document
     # Truth and published answers come with the data: their walks end without any stage.
     given: dict[str, AnswersAtHand] = {}
     for name, system in systems.items():

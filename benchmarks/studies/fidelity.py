@@ -21,7 +21,7 @@ many of the queries that were not asked may differ is said then.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, NamedTuple
@@ -166,7 +166,7 @@ class MarginResult:
     @property
     def as_json(self) -> dict[str, Any]:
         """As plain data."""
-        return {
+        values = {
             "systems": [*self.systems],
             "measure": self.margin.measure,
             "margin": self.margin.text,
@@ -175,8 +175,10 @@ class MarginResult:
             "estimate": self.estimate.as_json(),
             "verdict": self.verdict,
             "more_queries": self.more,
-            **({"reason": self.reason} if self.reason else {}),
         }
+        if self.reason:
+            values["reason"] = self.reason
+        return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,11 +216,12 @@ class Gate:
     @property
     def refusal(self) -> str:
         """Which margins are not shown, in a line; empty where all are."""
-        failed = [result for result in self.results if result.verdict != "shown"]
         texts = []
-        for result in failed:
-            measure = f"{result.margin.measure}={result.margin.text}"
-            texts.append(f"{_name(result.systems)} {measure}: {_VERDICTS[result.verdict]}")
+        for result in self.results:
+            if result.verdict != "shown":
+                margin = f"{result.margin.measure}={result.margin.text}"
+                verdict = _VERDICTS[result.verdict]
+                texts.append(f"{_name(result.systems)} {margin}: {verdict}")
         return "; ".join(texts)
 
 
@@ -253,7 +256,8 @@ def apply_gate(
 ) -> tuple[list[ComparedAnswers], Gate]:
     """Return the answers of two runs side by side, and whether `margins` are shown."""
     refuse_other_runs(paired)
-    refuse_margins(margins, *(run.board.scorers for run in paired.runs))
+    reference, fast = paired.runs
+    refuse_margins(margins, reference.board.scorers, fast.board.scorers)
     further = further_distances(margins)
     compared = compare_answers(
         paired, answers=answers, further=further, on_progress=on_progress
@@ -305,23 +309,25 @@ def refuse_margins(
     `scorers` are those of the reference and `others` those of the other run.
     """
     theirs = {scorer.name: scorer for scorer in others}
-    both = {scorer.name: scorer for scorer in scorers if scorer.name in theirs}
+    ours = {scorer.name: scorer for scorer in scorers}
     for margin in margins:
         name = margin.measure
         if name == EXACT:
             _refuse_share(margin)
         elif name in IMAGE_MEASURES:
             _refuse_image_margin(margin)
+        elif margin.scorer in ours and margin.scorer in theirs:
+            _refuse_scorer_margin(margin, ours[margin.scorer], theirs[margin.scorer])
         else:
-            scorer = both.get(margin.scorer)
-            if scorer is None:
-                single = [s.name for s in both.values() if not s.of_sets]
-                valid = [EXACT, *IMAGE_MEASURES, *map(_measure_of, single)]
-                raise unknown("measure of a margin", name, valid)
-            _refuse_scorer_margin(margin, scorer, theirs[scorer.name])
+            valid = [EXACT, *IMAGE_MEASURES]
+            for scorer in scorers:
+                if scorer.name in theirs and not scorer.of_sets:
+                    valid.append(_measure_of(scorer.name))
+            raise unknown("measure of a margin", name, valid)
 
 
 def _measure_of(scorer: str) -> str:
+    """Return what a margin calls a scorer; one named as a measure is has a prefix."""
     return f"{SCORER}{scorer}" if scorer in (EXACT, *IMAGE_MEASURES) else scorer
 
 
@@ -335,22 +341,25 @@ def _refuse_share(margin: Margin) -> None:
 
 
 def _share_of(margin: Margin) -> float:
+    """Return the share of queries that a margin of equal texts means."""
     return margin.value / 100 if margin.percent else margin.value
 
 
 def _refuse_image_margin(margin: Margin) -> None:
-    measure = IMAGE_MEASURES[margin.measure]
+    """UsageError for a margin of images that has no sense, or cannot be measured here."""
+    name = margin.measure
+    measure = IMAGE_MEASURES[name]
     if margin.percent or not margin.value < measure.most:
-        raise UsageError(
-            f"margin {margin.measure}={margin.text} is not valid: give {measure.rule}"
-        )
-    if margin.measure in ("lpips", "dists"):
-        found = lpips() if margin.measure == "lpips" else dists()
-        if found[0] is None:
-            raise UsageError(f"margin {margin.measure}={margin.text}: {found[1]}")
+        raise UsageError(f"margin {name}={margin.text} is not valid: give {measure.rule}")
+    # Networks measure these two, whose weights may not be here.
+    if name in ("lpips", "dists"):
+        distance, why_not = lpips() if name == "lpips" else dists()
+        if distance is None:
+            raise UsageError(f"margin {name}={margin.text}: {why_not}")
 
 
 def _refuse_scorer_margin(margin: Margin, scorer: Scorer, other: Scorer) -> None:
+    """UsageError for a margin that has no sense of a scorer, as both runs have it."""
     if scorer.of_sets:
         raise UsageError(
             f"margin {margin.measure}={margin.text} is not valid: {scorer.name} has no "
@@ -413,17 +422,19 @@ def exact_result(answers: ComparedAnswers, margin: Margin) -> MarginResult:
 
     An answer without a text is not counted.
     """
-    equal: dict[str, bool] = {}
+    is_equal: dict[str, bool] = {}
     for pair in answers.pairs:
         if pair.has_text:
             same = pair.first_difference is None
-            equal[pair.query] = equal.get(pair.query, True) and same
+            is_equal[pair.query] = is_equal.get(pair.query, True) and same
+    queries = len(is_equal)
+    equal = sum(is_equal.values())
     least = _share_of(margin)
-    estimate = wilson_share(sum(equal.values()), len(equal))
-    if not equal:
+    estimate = wilson_share(equal, queries)
+    if not queries:
         estimate = replace(estimate, reason="no answer holds a text")
-    lost = [*_lost_answers(answers.pairs)]
-    verdict = _unless_lost(share_verdict(sum(equal.values()), len(equal), least), lost)
+    lost = _name_lost_answers(answers.pairs)
+    verdict = _unless_lost(share_verdict(equal, queries, least), lost)
     undecided = verdict == "not shown" and not lost
     return MarginResult(
         systems=answers.systems,
@@ -454,25 +465,24 @@ def image_result(answers: ComparedAnswers, margin: Margin) -> MarginResult:
                 unknown_images += 1
             else:
                 losses.setdefault(pair.query, []).append(loss)
-    values = np.array([math.fsum(own) / len(own) for own in losses.values()])
+    means = [math.fsum(of_query) / len(of_query) for of_query in losses.values()]
+    values = np.array(means)
     estimate = mean(values, AMOUNT)
-    if not len(values):
+    if not means:
         estimate = replace(estimate, reason="no two answers hold an image each")
-    lost = [*_lost_answers(answers.pairs)]
+    lost = _name_lost_answers(answers.pairs)
     unpaired = sum(pair.unpaired_images > 0 for pair in answers.pairs)
     if unpaired:
         lost.append(f"{quantity(unpaired, 'answer')} with another number of images")
     if unknown_images:
         images = quantity(unknown_images, "image")
         lost.append(f"{images} of another size, or too small to be measured")
+    # Losses are tested, so that a bound on a similarity is one on what it lacks of 1.
     bound = abs(margin.value - measure.identical)
     verdict = _unless_lost(verdict_of(estimate, bound, "lower"), lost)
-    same = (
-        estimate.ci95 is None
-        and not lost
-        and are_same(answers.pairs)
-        and _is_enough(bound - values)
-    )
+    same = False
+    if estimate.ci95 is None and not lost:
+        same = are_same(answers.pairs) and _is_enough(bound - values)
     if same:
         verdict = "shown"
     undecided = verdict == "not shown" and not lost
@@ -495,13 +505,19 @@ def are_same(pairs: Iterable[AnswerPair]) -> bool:
 
 
 def _is_same(pair: AnswerPair) -> bool:
-    differing = [image for image in pair.images if image is not None]
-    rounded = all((image["psnr"] or 0.0) >= CLOSEST for image in differing)
-    return rounded and pair._replace(images=()).equal
+    for image in pair.images:
+        # Of images that are equal to the last bit there is no difference to look at.
+        if image is not None and (image["psnr"] or 0.0) < CLOSEST:
+            return False
+    without_images = pair._replace(images=())
+    return without_images.equal
 
 
 def _is_enough(room: Floats) -> bool:
-    """Whether no single query is worse than the margin, of as many as an interval needs."""
+    """Return whether no query is worse than the margin, of as many as an interval needs.
+
+    `room` (queries,) is by how much each is better than the margin.
+    """
     return len(room) >= LEAST and bool((room > 0).all())
 
 
@@ -519,14 +535,16 @@ def _as_measured(loss: Estimate, measure: ImageMeasure) -> Estimate:
 def _scorer_result(
     paired: PairedRuns, answers: ComparedAnswers, margin: Margin
 ) -> MarginResult:
+    """Return whether scores of the fast run are not worse than the margin."""
     name = margin.scorer
     one, other = paired.runs
-    scorer = next(s for s in one.board.scorers if s.name == name)
+    (scorer,) = [scorer for scorer in one.board.scorers if scorer.name == name]
     ours = one.scores(answers.systems[0], name)
     theirs = other.scores(answers.systems[1], name)
     keys = [key for key in paired.keys if key in ours and key in theirs]
-    lost = _lost_scores(paired, answers.systems, name)
-    everything = len(answers.pairs) == len(paired.keys) * paired.repeats
+    lost = _count_lost_scores(paired, answers.systems, name)
+    # All answers were compared, and not only some of them (`answers` of `apply_gate`).
+    compares_all = len(answers.pairs) == len(paired.keys) * paired.repeats
     return scorer_result(
         answers.systems,
         margin,
@@ -534,7 +552,7 @@ def _scorer_result(
         reference=np.array([ours[key] for key in keys]),
         fast=np.array([theirs[key] for key in keys]),
         lost=[f"{quantity(lost, 'score')} in the first run only"] if lost else [],
-        same_answers=everything and are_same(answers.pairs),
+        same_answers=compares_all and are_same(answers.pairs),
     )
 
 
@@ -566,15 +584,14 @@ def scorer_result(
         # Where too few scores differ for an interval, these sums might have one.
         if found.ci95 is not None and allowed is not None:
             summed = mean(tested, _ends_with_part(scorer, part))
-            found = replace(summed, value=found.value, ci95=_lower(summed.ci95, allowed))
+            found = replace(summed, value=found.value, ci95=_shift(summed.ci95, -allowed))
     verdict: Verdict = "not shown"
     same = False
     more = None
     if allowed is not None:
         verdict = _unless_lost(verdict_of(found, -allowed, "higher"), lost)
-        same = (
-            found.ci95 is None and not lost and same_answers and _is_enough(gap + allowed)
-        )
+        if found.ci95 is None and not lost and same_answers:
+            same = _is_enough(gap + allowed)
         if same:
             verdict = "shown"
         if verdict == "not shown" and not lost:
@@ -584,7 +601,7 @@ def scorer_result(
         margin=margin,
         better=scorer.direction,
         bound=None if allowed is None else -sign * allowed,
-        estimate=_signed(found, sign),
+        estimate=_times_sign(found, sign),
         verdict=verdict,
         more=more,
         lost=lost,
@@ -600,43 +617,58 @@ def _ends_with_part(scorer: Scorer, part: float) -> Ends:
     return (1 + part) * low - high, (1 + part) * high - low
 
 
-def _lower(ci95: tuple[float, float] | None, by: float) -> tuple[float, float] | None:
-    return None if ci95 is None else (ci95[0] - by, ci95[1] - by)
+def _shift(ci95: tuple[float, float] | None, by: float) -> tuple[float, float] | None:
+    """Return an interval with both ends moved."""
+    if ci95 is None:
+        return None
+    low, high = ci95
+    return low + by, high + by
 
 
-def _signed(estimate: Estimate, sign: float) -> Estimate:
+def _times_sign(estimate: Estimate, sign: float) -> Estimate:
     """Return the estimate of `sign` times the same."""
     if sign > 0 or estimate.value is None:
         return estimate
-    ends = estimate.ci95 and (-estimate.ci95[1], -estimate.ci95[0])
+    ends = None
+    if estimate.ci95 is not None:
+        low, high = estimate.ci95
+        ends = (-high, -low)
     return replace(estimate, value=-estimate.value, ci95=ends)
 
 
 def _sd(values: Floats) -> float:
+    """Return the standard deviation of (n,) values; 0 where one value tells none."""
     return float(values.std(ddof=1)) if len(values) > 1 else 0.0
 
 
 def _unless_lost(verdict: Verdict, lost: Sequence[str]) -> Verdict:
+    """Return the verdict; nothing is shown while the reference has something more."""
     return "not shown" if lost and verdict == "shown" else verdict
 
 
-def _lost_answers(pairs: Iterable[AnswerPair]) -> Iterator[str]:
+def _name_lost_answers(pairs: Iterable[AnswerPair]) -> list[str]:
     """Say how many answers the first run alone has, if any."""
-    lost = sum(p.outcomes[0] == "done" and p.outcomes[1] != "done" for p in pairs)
-    if lost:
-        yield f"{quantity(lost, 'answer')} in the first run only"
+    lost = 0
+    for pair in pairs:
+        one, other = pair.outcomes
+        if one == "done" and other != "done":
+            lost += 1
+    return [f"{quantity(lost, 'answer')} in the first run only"] if lost else []
 
 
-def _lost_scores(paired: PairedRuns, systems: tuple[str, str], scorer: str) -> int:
+def _count_lost_scores(paired: PairedRuns, systems: tuple[str, str], scorer: str) -> int:
     """Count the scores, one for each repeat, that the first run has and the other lacks."""
     one, other = paired.runs
     ours = one.scored_repeats(systems[0], scorer)
     theirs = other.scored_repeats(systems[1], scorer)
-    lacking = [max(0, ours.get(k, 0) - theirs.get(k, 0)) for k in paired.keys]
-    return sum(lacking)
+    lost = 0
+    for key in paired.keys:
+        lost += max(0, ours.get(key, 0) - theirs.get(key, 0))
+    return lost
 
 
 def _row(result: MarginResult) -> list[str]:
+    """Return the line of a margin in the table."""
     estimate = result.estimate
     form = "+.4g" if _is_difference(result.margin) else ".4g"
     side = "above" if result.better == "higher" else "below"
@@ -645,7 +677,8 @@ def _row(result: MarginResult) -> list[str]:
         bound = f"{bound} ({result.margin.text})"
     ends = "-"
     if estimate.ci95 is not None:
-        ends = f"[{', '.join(_number(end, form) for end in estimate.ci95)}]"
+        low, high = estimate.ci95
+        ends = f"[{_number(low, form)}, {_number(high, form)}]"
     return [
         _name(result.systems),
         result.margin.measure,
@@ -659,12 +692,15 @@ def _row(result: MarginResult) -> list[str]:
 
 
 def _is_difference(margin: Margin) -> bool:
+    """Return whether a margin is of a scorer: of the difference of two means."""
     return margin.measure != EXACT and margin.measure not in IMAGE_MEASURES
 
 
 def _number(value: float, form: str) -> str:
-    return f"{value + 0.0:{form}}"  # of -0.0, 0
+    # To add 0 makes 0 of -0.0.
+    return f"{value + 0.0:{form}}"
 
 
 def _name(systems: Iterable[str]) -> str:
+    """Name a pair of systems; two of one name once."""
     return " -> ".join(dict.fromkeys(systems))

@@ -4,6 +4,8 @@
 identity names the checkpoint, the engine, and the engine's version and arguments; host,
 port and environment do not count. Options are those of vLLM 0.32, SGLang 0.5.23 and
 vLLM-Omni 0.30; `engine_arguments` come last and so override them.
+
+    engine_spec(settings, name, weights, gpu_gib)    # of settings with `engine = "vllm"`
 """
 
 from __future__ import annotations
@@ -55,18 +57,22 @@ class ServerEngine(NamedTuple):
         """Return the command for a model of these values by name."""
         argv = [word.format_map(model) for word in self.words.split()]
         for name, text in self.options.items():
-            if (value := model.get(name)) is not None:
-                option, _, key = text.partition(" ")
-                value = {key: value} if key else value
-                shown = json.dumps(value) if isinstance(value, dict) else str(value)
-                argv += [option, shown]
+            value = model.get(name)
+            if value is None:
+                continue
+            option, _, key = text.partition(" ")
+            if key:
+                value = {key: value}
+            argv.append(option)
+            argv.append(json.dumps(value) if isinstance(value, dict) else str(value))
         return argv
 
 
 _SERVE = "{executable} serve {model} --served-model-name {name} --host 127.0.0.1 "
 _SERVE += "--port {{port}} --dtype {dtype} "
 _SGLANG = _SERVE.replace("{model}", "--model-path {model}")
-_SPLIT = {"revision": "--revision", "gpus": "--num-gpus"}
+_OF_IMAGES = {"revision": "--revision", "gpus": "--num-gpus"}
+"""Options that both engines for text-to-image models have."""
 ENGINES: Mapping[tuple[str, Kind], ServerEngine] = {
     # Of both: defaults of the checkpoint's own sampling do not apply.
     ("vllm", Kind.DRAFT): ServerEngine(
@@ -95,13 +101,16 @@ ENGINES: Mapping[tuple[str, Kind], ServerEngine] = {
     ),
     ("vllm-omni", Kind.RENDER): ServerEngine(
         _SERVE + "--omni",
-        _SPLIT
-        | {"sampling": "--default-sampling-params 0", "random": "--diffusion-load-format"},
+        {
+            **_OF_IMAGES,
+            "sampling": "--default-sampling-params 0",
+            "random": "--diffusion-load-format",
+        },
     ),
     # Its dtype is the pipeline's own.
     ("sglang", Kind.RENDER): ServerEngine(
         _SGLANG.replace("--dtype {dtype} ", "--model-type diffusion --strict-ports true"),
-        _SPLIT,
+        _OF_IMAGES,
     ),
 }
 """By name and kind of stage."""
@@ -111,9 +120,11 @@ class Question(NamedTuple):
     """How an engine's server is asked, and what of its command may change a result."""
 
     settings: ServerSettings
+    """Those of the stage that asks."""
     told: dict[str, Any]
     """What the server's command says of the model besides what all commands do."""
     result: dict[str, Any]
+    """What of the command is named in the stage's identity; None for what is not set."""
 
 
 def engine_spec(
@@ -162,6 +173,10 @@ def engine_spec(
 def _model(
     settings: EngineModelSettings, weights: Weights, gpu_gib: float
 ) -> dict[str, Any]:
+    """Return what commands and requests are made of, by the names of `ServerEngine`.
+
+    UsageError for weights that no engine reads.
+    """
     if weights == "tiny":
         raise UsageError(
             f"engine {settings.engine!r} reads a checkpoint, and tiny weights are made in "
@@ -171,10 +186,13 @@ def _model(
     is_folder = looks_like_path(settings.model)
     own = str(Path(settings.model).expanduser().resolve()) if is_folder else settings.model
     num_gpus = _gpus(settings, weights, gpu_gib)
-    patience = settings.batch_timeout_s
-    limits = {"timeout_s": patience, "give_up_s": patience}
+    limits = {
+        "timeout_s": settings.batch_timeout_s,
+        "give_up_s": settings.batch_timeout_s,
+        "concurrency": settings.engine_concurrency,
+    }
     return {
-        "limits": limits | {"concurrency": settings.engine_concurrency},
+        "limits": limits,
         "executable": settings.engine_executable or settings.engine,
         "model": own,
         "name": SERVED_NAME if is_folder else settings.model,
@@ -205,6 +223,7 @@ def _identity(
     software: Software,
     result: Mapping[str, Any],
 ) -> str:
+    """Return the name of the checkpoint, the engine and what may change a result."""
     about = {name: value for name, value in result.items() if value is not None}
     if settings.engine_arguments:
         about["arguments"] = list(settings.engine_arguments)
@@ -215,15 +234,23 @@ def _identity(
 def _chat_question(
     settings: ChatSettings, model: dict[str, Any], weights: Weights
 ) -> Question:
+    """Return how an LVLM's engine is asked."""
     longest = settings.max_input_tokens
     answer = settings.new_tokens(weights)
     context = None if longest is None else longest + answer
-    limits = {"min_pixels": settings.min_pixels, "max_pixels": settings.max_pixels}
-    pixels = {n: limit for n, limit in limits.items() if limit is not None}
+    pixels = {}
+    if settings.min_pixels is not None:
+        pixels["min_pixels"] = settings.min_pixels
+    if settings.max_pixels is not None:
+        pixels["max_pixels"] = settings.max_pixels
     # Sampling parameters that OpenAI's API lacks; both engines take them.
-    more: dict[str, JsonValue] = {"top_k": settings.top_k} if settings.top_k else {}
+    more: dict[str, JsonValue] = {}
+    if settings.top_k:
+        more["top_k"] = settings.top_k
     if settings.repetition_penalty != 1.0:
         more["repetition_penalty"] = settings.repetition_penalty
+    arguments = settings.engine_arguments
+    parses_thoughts = any("reasoning-parser" in argument for argument in arguments)
     asking = EngineChatSettings(
         model=model["name"],
         temperature=settings.temperature,
@@ -236,33 +263,43 @@ def _chat_question(
         extra_body=more,
         checkpoint=model["model"],
         revision=model["revision"],
-        parses_thoughts=any("reasoning-parser" in a for a in settings.engine_arguments),
+        parses_thoughts=parses_thoughts,
         **model["limits"],
     )
     told = {"context": context, "max_images": settings.max_images, "pixels": pixels or None}
-    return Question(asking, told, {"dtype": settings.dtype, "context": context, **pixels})
+    result = {"dtype": settings.dtype, "context": context, **pixels}
+    return Question(asking, told, result)
 
 
 def _image_question(
     settings: TextToImageSettings, name: str, model: Mapping[str, Any]
 ) -> Question:
+    """Return how the engine of a text-to-image model is asked."""
     is_sglang = settings.engine == "sglang"
     dialect: DialectName = "sglang" if is_sglang else "vllm-omni"
-    chosen = _request_settings(settings)
+    request = _request_settings(settings)
     # What requests do not take is said once, when the server is started.
-    unasked = set(_TOLD) - DIALECTS[dialect].fields.keys()
-    told = {n: chosen.pop(n) for n in sorted(unasked & chosen.keys())}
+    told = {}
+    for setting in _TOLD:
+        if setting in request and setting not in DIALECTS[dialect].fields:
+            told[setting] = request.pop(setting)
     about = {"model": model["name"], "dialect": dialect, **model["limits"]}
-    asking = validate(ImagesSettings, chosen | about, name)
+    asking = validate(ImagesSettings, request | about, name)
     # SGLang keeps to the precision of the pipeline's own parts, whatever `dtype` says.
     result = {"dtype": None if is_sglang else settings.dtype, **told}
     return Question(asking, {"sampling": told or None}, result)
 
 
 def _refuse_unknown(settings: TextToImageSettings, name: str, weights: Weights) -> None:
+    """UsageError for settings and weights that no engine takes."""
     fields = type(settings).model_fields
-    wrong = [n for n in _PIPELINE_ONLY if getattr(settings, n) != fields[n].default]
-    wrong += [f"arguments.{n}" for n in settings.arguments if n != _TRUE_CFG]
+    wrong = []
+    for setting in _PIPELINE_ONLY:
+        if getattr(settings, setting) != fields[setting].default:
+            wrong.append(setting)
+    for argument in settings.arguments:
+        if argument != _TRUE_CFG:
+            wrong.append(f"arguments.{argument}")
     if wrong:
         raise UsageError(
             f"{name}: {', '.join(wrong)} cannot be set with engine {settings.engine!r}; "
@@ -279,7 +316,9 @@ def _request_settings(settings: TextToImageSettings) -> dict[str, Any]:
     """Return what each request says: the settings, and noise drawn as plait draws it."""
     architecture = settings.architecture or PUBLISHED.get(settings.model)
     design = DESIGNS[architecture] if architecture else None
+    # Requests for Qwen-Image have its guidance under another name.
     by_true_cfg = design is not None and design.pipeline == "QwenImagePipeline"
+    guidance = _TRUE_CFG if by_true_cfg else "guidance"
     chosen = {
         "width": settings.width,
         "height": settings.height,
@@ -288,7 +327,7 @@ def _request_settings(settings: TextToImageSettings) -> dict[str, Any]:
         "max_sequence_length": settings.max_sequence_length,
         "prompt_prefix": settings.prompt_prefix,
         "generator_device": "cpu",
-        _TRUE_CFG if by_true_cfg else "guidance": settings.guidance,
+        guidance: settings.guidance,
         **settings.arguments,
     }
     return {name: value for name, value in chosen.items() if value is not None}

@@ -1,4 +1,10 @@
-"""Settings of a rubric judge, and from a judge's name and settings to the judge."""
+"""Settings of judges that ask a chat model, and from a name and settings to the judge.
+
+    resolve_judge("judge:gpt-4o", "pretrained", {"mode": "corrected"}, chat=stage_of)
+
+Each prefix of a judge (`judge:`, `criteria:`, `unison:`, ...) has a class of settings here,
+which its entry of the catalogue names. What all of them have is in `ChatJudgeSettings`.
+"""
 
 from __future__ import annotations
 
@@ -42,6 +48,8 @@ class ChatJudgeSettings(AskingSettings):
     released: ClassVar[str]
     """Which file holds the released texts."""
     judged_by: ClassVar[type[QuestionsJudge[Any]]]
+    refused: ClassVar[Mapping[str, str]] = {}
+    """Options below that the judge does not take, each with why, for people."""
 
     retries: int | None = Field(default=None, ge=0, le=5)
     """How often a judge whose reply cannot be read is asked for its verdict again; by
@@ -57,6 +65,7 @@ class ChatJudgeSettings(AskingSettings):
 
     @model_validator(mode="after")
     def _as_released(self) -> Self:
+        """Refuse what official mode, which asks as the released program does, has not."""
         if self.mode == "corrected":
             return self
         if not self.source.is_official:
@@ -70,6 +79,14 @@ class ChatJudgeSettings(AskingSettings):
             raise ValueError("mode 'official' has its own limit; leave max_images out")
         if self.structured:
             raise ValueError("mode 'official' asks for no schema; leave structured out")
+        return self
+
+    @model_validator(mode="after")
+    def _as_taken(self) -> Self:
+        """Refuse options that this judge does not take."""
+        for option, why in self.refused.items():
+            if getattr(self, option):
+                raise ValueError(why)
         return self
 
     @property
@@ -86,7 +103,8 @@ class ChatJudgeSettings(AskingSettings):
             raise UsageError(
                 f"{name}: its questions are fixed; a rubric of your own is for {PREFIX}LVLM"
             )
-        if (file := self.source.file) is not None:
+        file = self.source.file
+        if file is not None:
             fields["wording"] = self.judged_by.wording_in(file)
         if self.structured:
             stage = with_schema(stage, name, self.judged_by.schema_of(name))
@@ -105,20 +123,25 @@ class JudgeSettings(ChatJudgeSettings):
         if self.source.is_users:
             return self._by_user_rubric(name, stage)
         if self.structured:
-            others = ", ".join(other for other in judge_prefixes() if other != PREFIX)
+            others = [other for other in judge_prefixes() if other != PREFIX]
             raise UsageError(
-                f"{name}: structured = true is for judges that reply with JSON ({others}), "
+                f"{name}: structured = true is for judges that reply with JSON "
+                f"({', '.join(others)}), "
                 "and for rubrics of your own; by plait's they reply with text"
             )
         rubrics = rubrics_of(self)
-        official = self.mode == "official"
-        examiner = Released(rubrics) if official else Corrected(rubrics, self.max_images)
-        retries = self.most_retries
+        is_official = self.mode == "official"
+        examiner = Released(rubrics) if is_official else Corrected(rubrics, self.max_images)
         return RubricJudge(
-            name=name, stage=stage, examiner=examiner, retries=retries, seed=self.seed
+            name=name,
+            stage=stage,
+            examiner=examiner,
+            retries=self.most_retries,
+            seed=self.seed,
         )
 
     def _by_user_rubric(self, name: str, stage: StageSpec) -> UserRubricJudge:
+        """Return the judge by a rubric of the user's own."""
         rubric = read_user_rubric(self.source.text)
         if self.structured and rubric.reply == "text":
             raise UsageError(
@@ -136,6 +159,17 @@ class JudgeSettings(ChatJudgeSettings):
             retries=self.most_retries,
             seed=self.seed,
         )
+
+
+def _differ_in_form(images: str) -> dict[str, str]:
+    """Return why a judge of questions in several forms has no schema and shows `images`."""
+    refused = {}
+    for option in ("structured", "max_images"):
+        refused[option] = (
+            f"{option} is not for this judge, whose questions differ in form and show "
+            f"{images}; leave it out"
+        )
+    return refused
 
 
 class CriteriaSettings(ChatJudgeSettings):
@@ -190,15 +224,10 @@ class ImgEditSettings(ChatJudgeSettings):
         "Benchmark/Basic/prompts.json from github.com/PKU-YuanGroup/ImgEdit"
     )
     judged_by: ClassVar[type[QuestionsJudge[Any]]] = ImgEditJudge
-
-    @model_validator(mode="after")
-    def _without_schema(self) -> Self:
-        if self.structured:
-            raise ValueError(
-                "the names of marks depend on the type of edit, so that there is no one "
-                "schema; leave structured out"
-            )
-        return self
+    refused: ClassVar[Mapping[str, str]] = {
+        "structured": "the names of marks depend on the type of edit, so that there is no "
+        "one schema; leave structured out"
+    }
 
 
 class UnisonSettings(ChatJudgeSettings):
@@ -208,20 +237,11 @@ class UnisonSettings(ChatJudgeSettings):
         "Evaluation_Pipeline/common/judge.py from github.com/FudanCVL/Unison"
     )
     judged_by: ClassVar[type[QuestionsJudge[Any]]] = UnisonJudge
+    refused: ClassVar[Mapping[str, str]] = _differ_in_form("one or two images")
 
     pixel_boxes: bool = False
     """Whether the systems write boxes in pixels of the image and not in shares or
     thousandths of it, as OmniGen2 and UniWorld-V1 do."""
-
-    @model_validator(mode="after")
-    def _without_schema(self) -> Self:
-        for option in ("structured", "max_images"):
-            if getattr(self, option):
-                raise ValueError(
-                    f"{option} is not for this judge, whose questions differ in form and "
-                    "show one or two images; leave it out"
-                )
-        return self
 
 
 class ImugSettings(ChatJudgeSettings):
@@ -231,16 +251,7 @@ class ImugSettings(ChatJudgeSettings):
         "github.com/ccccEsion/IMUG-Bench (its checkout, with scripts/auxiliary/*.txt)"
     )
     judged_by: ClassVar[type[QuestionsJudge[Any]]] = ImugJudge
-
-    @model_validator(mode="after")
-    def _without_schema(self) -> Self:
-        for option in ("structured", "max_images"):
-            if getattr(self, option):
-                raise ValueError(
-                    f"{option} is not for this judge, whose questions differ in form and "
-                    "show the images that the data name; leave it out"
-                )
-        return self
+    refused: ClassVar[Mapping[str, str]] = _differ_in_form("the images that the data name")
 
 
 class ImageJudgeSettings(ChatJudgeSettings):
@@ -298,7 +309,6 @@ class QJudgerSettings(ImageJudgeSettings):
 
 _TRAINED = "CodeGoat24/UnifiedReward"
 """How the names of checkpoints begin that are to be asked in the released wording."""
-
 _ENDPOINT = "chat-endpoint"
 """The one stage whose requests take a `response_format`."""
 
@@ -346,8 +356,11 @@ def takes_run_rubric(name: str) -> bool:
 
 def judge_prefixes() -> list[str]:
     """Return the prefixes, with their colon, of judges that ask a chat model."""
-    own = by_prefix(Named.SCORER).items()
-    return [f"{prefix}:" for prefix, entry in own if entry.asks == "replies"]
+    prefixes = []
+    for prefix, entry in by_prefix(Named.SCORER).items():
+        if entry.asks == "replies":
+            prefixes.append(f"{prefix}:")
+    return prefixes
 
 
 def is_judge(name: str) -> bool:
@@ -357,8 +370,8 @@ def is_judge(name: str) -> bool:
 
 def judge_settings(name: str) -> type[AskingSettings]:
     """Return the settings' class of the judge `name`, by its prefix; KeyError."""
-    kind: type[AskingSettings]
-    kind = by_prefix(Named.SCORER)[name_of_turn_scorer(name).partition(":")[0]].load()
+    prefix = name_of_turn_scorer(name).partition(":")[0]
+    kind: type[AskingSettings] = by_prefix(Named.SCORER)[prefix].load()
     return kind
 
 
@@ -377,27 +390,47 @@ def resolve_judge(
     """
     kind = judge_settings(name)
     model = name.partition(":")[2]
-    if (own_model := by_name(Named.JUDGE).get(model)) is not None:
-        fields = kind.model_fields
-        of_model = own_model.load()
-        for key in overrides:
-            if key not in fields and key not in of_model.model_fields:
-                valid = {*fields, *of_model.model_fields}
-                raise unknown(f"key in {name}", key, valid)
-        own = {k: v for k, v in overrides.items() if k in fields}
-        settings = with_overrides(kind(), own, name)
-        # The released scorer cuts images into tiles regardless of the context.
-        as_released = {"fit_context": False} if settings.mode == "official" else {}
-        values = as_released | {k: v for k, v in overrides.items() if k not in fields}
-        if weights == "mini":
-            with mini_settings(name, values) as own_values:
-                of_mini = with_overrides(of_model(), own_values, model)
-                stage = as_mini(of_mini.spec(model, "pretrained", gpu_gib))
+    if model in by_name(Named.JUDGE):
+        return _judge_with_own_model(name, kind, weights, overrides, gpu_gib)
+    settings = _settings_of(name, model, kind, overrides)
+    stage = _chat_stage(name, model, chat)
+    return settings.judge(name, stage)
+
+
+def _judge_with_own_model(
+    name: str,
+    kind: type[AskingSettings],
+    weights: WeightsName,
+    overrides: Mapping[str, Any],
+    gpu_gib: float,
+) -> Scorer:
+    """Return a judge such as `judge:mmie-score`, whose model does nothing but judge.
+
+    `overrides` are fields of the judge's settings and of the model's, in one table.
+    """
+    model = name.partition(":")[2]
+    model_settings = by_name(Named.JUDGE)[model].load()
+    of_judge: dict[str, Any] = {}
+    of_model: dict[str, Any] = {}
+    for key, value in overrides.items():
+        if key in kind.model_fields:
+            of_judge[key] = value
+        elif key in model_settings.model_fields:
+            of_model[key] = value
         else:
-            stage = with_overrides(of_model(), values, model).spec(model, weights, gpu_gib)
+            valid = {*kind.model_fields, *model_settings.model_fields}
+            raise unknown(f"key in {name}", key, valid)
+    settings = with_overrides(kind(), of_judge, name)
+    if settings.mode == "official":
+        # The released scorer cuts images into tiles regardless of the context.
+        of_model = {"fit_context": False} | of_model
+    if weights == "mini":
+        with mini_settings(name, of_model) as of_mini:
+            own = with_overrides(model_settings(), of_mini, model)
+            stage = as_mini(own.spec(model, "pretrained", gpu_gib))
     else:
-        settings = _settings_of(name, model, kind, overrides)
-        stage = _chat_stage(name, model, chat)
+        own = with_overrides(model_settings(), of_model, model)
+        stage = own.spec(model, weights, gpu_gib)
     return settings.judge(name, stage)
 
 
@@ -452,18 +485,18 @@ def chat_model(name: str) -> str:
 
 
 def _chat_stage(name: str, model: str, chat: Chat | None) -> StageSpec:
+    """Return the stage of the chat model that a judge asks; UsageError for any other."""
     prefix = f"{name.partition(':')[0]}:"
+    own = [f"{prefix}{judge}" for judge in by_name(Named.JUDGE)]
     if chat is None or not model:
-        valid = (f"{prefix}{known}" for known in [*by_name(Named.JUDGE), "MODEL"])
-        raise unknown("judge", name, valid)
+        raise unknown("judge", name, [*own, f"{prefix}MODEL"])
     try:
         stage = chat(model)
     except UnknownName as error:
-        valid = (f"{prefix}{known}" for known in (*by_name(Named.JUDGE), *error.valid))
-        raise unknown("judge", name, valid) from None
+        others = [f"{prefix}{other}" for other in error.valid]
+        raise unknown("judge", name, [*own, *others]) from None
     except UsageError as error:
-        own = ", ".join(f"{prefix}{known}" for known in by_name(Named.JUDGE))
-        raise UsageError(f"judge {name!r}: {error}; also {own}") from None
+        raise UsageError(f"judge {name!r}: {error}; also {', '.join(own)}") from None
     if stage.kind is not Kind.DRAFT:
         raise UsageError(
             f"judge {name!r} must be a chat model (stage of kind 'draft'), but {model!r} "

@@ -94,8 +94,11 @@ class Specification(NamedTuple):
         weighting = WEIGHTINGS.get(track)
         if weighting is None:
             return self.category
-        named = self.subcategory if weighting.by_subcategory else self.category
-        return next((name for name in weighting.weights if named.startswith(name)), "")
+        own = self.subcategory if weighting.by_subcategory else self.category
+        for name in weighting.weights:
+            if own.startswith(name):
+                return name
+        return ""
 
 
 class Weighting(NamedTuple):
@@ -131,8 +134,8 @@ WEIGHTINGS: Mapping[str, Weighting] = {
 
 def specifications_of(query: Query) -> list[Specification]:
     """Return the specifications of a query; none where it has no checklist."""
-    rows = json.loads(query.metadata.get(SPECIFICATIONS, "[]"))
-    return [specification(row) for row in rows]
+    checklist = query.metadata.get(SPECIFICATIONS, "[]")
+    return [specification(row) for row in json.loads(checklist)]
 
 
 def specification(row: Mapping[str, Any]) -> Specification:
@@ -179,7 +182,10 @@ class SpecificationsJudge(QuestionsJudge[Mapping[int, str]]):
     @classmethod
     def wording_in(cls, file: AnyPath) -> Wording:
         """Return the texts of the user's checkout, by track; UsageError for others."""
-        return {track: _read_prompt(beside(file, track), track) for track in _DIGESTS}
+        wording = {}
+        for track in _DIGESTS:
+            wording[track] = _read_prompt(beside(file, track), track)
+        return wording
 
     @classmethod
     def schema_of(cls, name: str) -> Mapping[str, Any]:
@@ -223,13 +229,16 @@ class SpecificationsJudge(QuestionsJudge[Mapping[int, str]]):
         replies = yield from self.ask_all(query, [asked], read, lambda _: wanted)
         if not isinstance(replies, Readings):
             return replies
-        if (said := replies.values.get(0)) is None:
+        # There is one question, whose number is 0.
+        said = replies.values.get(0)
+        if said is None:
             return Unread(replies.reason_of(0))
         return Result(self._score(query.metadata.get(TRACK, ""), listed, said))
 
     def _score(
         self, track: str, listed: Sequence[Specification], said: Mapping[int, str]
     ) -> Score:
+        """Return the score of the answers that were `said`, by the specification's id."""
         rulings = []
         groups = []
         met = []
@@ -264,6 +273,11 @@ class SpecificationsJudge(QuestionsJudge[Mapping[int, str]]):
     def _content(
         self, query: Query, document: Document, listed: Sequence[Specification]
     ) -> Content | Unscored:
+        """Return the request; Unscored for an answer that the program does not judge.
+
+        It is put as the released program does in official mode, else with all images in
+        their places; with released texts in their words, else in ours.
+        """
         if self.official:
             checklist = query.metadata[SPECIFICATIONS]
             return self._as_released(
@@ -309,6 +323,7 @@ class SpecificationsJudge(QuestionsJudge[Mapping[int, str]]):
 
 
 def _read_prompt(file: AnyPath, track: str) -> str:
+    """Return the published prompt of a track; MissingInput, UsageError for another text."""
     try:
         data = file.read_bytes().replace(b"\r\n", b"\n")
     except OSError as error:
@@ -363,8 +378,7 @@ def put_content(template: str, fields: Mapping[str, Content]) -> Content:
 
 
 def _without_empty(content: Iterable[Text | Image]) -> Content:
-    kept = [part for part in content if isinstance(part, Image) or part.text]
-    return tuple(kept)
+    return tuple(part for part in content if isinstance(part, Image) or part.text)
 
 
 def _text_of(content: Content) -> str:
@@ -413,7 +427,8 @@ def weighted_share(track: str, groups: Sequence[str], met: Sequence[bool]) -> fl
     whole = sum(weights[name] for name in counted)
     if not shares or whole <= 0:
         return 0.0
-    return sum(weights[name] * share for name, share in shares.items()) / whole * 100
+    total = sum(weights[name] * share for name, share in shares.items())
+    return total / whole * 100
 
 
 # ------------------------------------------------------------------------------ replies
@@ -428,6 +443,7 @@ def answers(reply: str, ids: Sequence[int]) -> dict[int, str] | Unreadable:
     reply = separate(reply).text
     found, rest = find_objects(reply)
     stated: dict[int, set[bool | None]] = {}
+    """By number, what is stated of it; None is something else than yes or no."""
     for one in found:
         if one.told:
             for id, value in _statements(one.content):
@@ -436,11 +452,12 @@ def answers(reply: str, ids: Sequence[int]) -> dict[int, str] | Unreadable:
     lacking: list[int] = []
     several: list[int] = []
     for id in ids:
-        readings = stated.get(id, set())
-        ruling = next(iter(readings), None)
+        readings = stated.get(id, {None})
         if len(readings) > 1:
             several.append(id)
-        elif ruling is None:
+            continue
+        (ruling,) = readings
+        if ruling is None:
             lacking.append(id)
         else:
             said[id] = _YES if ruling else _NO
@@ -466,17 +483,21 @@ def _statements(content: Any) -> Iterator[tuple[int, Any]]:
         return
     by_key = {plain_key(str(key)): value for key, value in content.items()}
     if "id" in by_key and "answer" in by_key:
-        if (id := _as_id(by_key["id"])) is not None:
+        id = _as_id(by_key["id"])
+        if id is not None:
             yield id, by_key["answer"]
         return
     for key, value in content.items():
         if isinstance(value, dict | list):
             yield from _statements(value)
-        elif (id := _as_id(key)) is not None:
+            continue
+        id = _as_id(key)
+        if id is not None:
             yield id, value
 
 
 def _as_id(value: Any) -> int | None:
+    """Return a whole number, also one in a text; None for all else."""
     number = as_number(value)
     return int(number) if number is not None and number == int(number) else None
 
@@ -540,15 +561,17 @@ def _official_texts(reply: str) -> Iterator[str]:
     """
     yield reply
     yield _quote_values(reply)
-    if fenced := _FENCE.search(reply):
+    fenced = _FENCE.search(reply)
+    if fenced:
         inside = fenced[1].strip()
         yield inside
         yield _quote_values(inside)
         yield _escape_quotes(inside)
         yield _escape_quotes(_quote_values(inside))
         yield _COMMA_TOO_MANY.sub("", inside)
-    if opened := next((mark for mark in _OPEN_FENCES if mark in reply), None):
-        inside = reply.partition(opened)[2].strip().rstrip("`").strip()
+    opened = [mark for mark in _OPEN_FENCES if mark in reply]
+    if opened:
+        inside = reply.partition(opened[0])[2].strip().rstrip("`").strip()
         yield inside
         yield _quote_values(inside)
         yield _escape_quotes(_quote_values(inside))
@@ -587,10 +610,11 @@ def _escape_quotes(text: str) -> str:
 
 
 def _escape_one(text: str, reached: int, places: Sequence[int]) -> str | None:
-    for i in places:
-        if text[i] != '"' or (i > 0 and text[i - 1] == "\\"):
+    """Return a text with the first mark escaped that leads further; None for none."""
+    for place in places:
+        if text[place] != '"' or (place > 0 and text[place - 1] == "\\"):
             continue
-        escaped = f'{text[:i]}\\"{text[i + 1 :]}'
+        escaped = f'{text[:place]}\\"{text[place + 1 :]}'
         error = _error_in(escaped)
         if error is None or error > reached:
             return escaped

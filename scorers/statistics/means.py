@@ -1,8 +1,8 @@
 """Means and their 95% intervals, of one sample or of strata under fixed weights.
 
-mean([3.0, 4.0, 6.0, 1.0, 2.0])                       # Student's t
-mean([93.0, 70.0, 95.0, 99.0, 80.0], PERCENT)         # on its scale
-stratified([Stratum("art", 0.7, a), Stratum("physics", 0.3, b)], PERCENT)
+    mean([3.0, 4.0, 6.0, 1.0, 2.0])                       # Student's t
+    mean([93.0, 70.0, 95.0, 99.0, 80.0], PERCENT)         # on its scale
+    stratified_mean([Stratum("art", 0.7, a), Stratum("physics", 0.3, b)], PERCENT)
 
 All are score intervals: the means m that lie within t standard errors of the average,
 where the error of m is that seen, times the square root of (m - low) (high - m) over the
@@ -67,11 +67,15 @@ class _Moments:
 
     mean: float
     problem: str = ""
+    """Why the stratum has no interval, for people; then all else but the mean is empty."""
     below: float = 0.0
     """Variance of the mean that gives the lower end at 1.96 deviations."""
     above: float = 0.0
+    """The same of the upper end."""
     freedom: float = 0.0
+    """Degrees of freedom with which the variance is known."""
     method: str = ""
+    """The interval's name, for people."""
 
 
 Ends = tuple[float, float]
@@ -114,11 +118,12 @@ def _by_question(
     questions: Sequence[str], values: Sequence[float]
 ) -> tuple[Floats, Floats]:
     """Return (n,) sums of the values of each question, and (n,) how many they are."""
-    several: dict[str, list[float]] = {}
+    by_question: dict[str, list[float]] = {}
     for question, value in sorted(zip(questions, values, strict=True)):
-        several.setdefault(question, []).append(value)
-    sums = np.array([math.fsum(own) for own in several.values()])
-    return sums, np.array([len(own) for own in several.values()], dtype=np.float64)
+        by_question.setdefault(question, []).append(value)
+    sums = [math.fsum(own) for own in by_question.values()]
+    sizes = [len(own) for own in by_question.values()]
+    return np.array(sums), np.array(sizes, dtype=np.float64)
 
 
 def pooled_mean(
@@ -141,34 +146,38 @@ def pooled_mean(
 
 
 def stratified_mean(strata: Sequence[Stratum], ends: Ends = UNBOUNDED) -> Estimate:
-    """The mean of the strata's means under their weights; None while one is empty."""
-    samples = [_finite(stratum.values) for stratum in strata]
-    named = zip(strata, samples, strict=True)
+    """Return the weighted mean of the strata's means; None while a stratum is empty."""
+    samples = [_sort_known(stratum.values) for stratum in strata]
     n = sum(len(sample) for sample in samples)
     if not all(len(sample) for sample in samples):
         return Estimate(None, None, n, NO_VALUE)
-    extremes = [float(sample[0]) for sample in samples]
-    extremes += [float(sample[-1]) for sample in samples]
-    if not all(map(math.isfinite, extremes)):
+    largest = max(_largest(sample) for sample in samples)
+    if not math.isfinite(largest):
         return Estimate(None, None, n, "a value is beyond the range of numbers")
     # In units of a power of two, in which nothing overflows or vanishes.
-    unit = math.frexp(max(map(abs, extremes)))[1]
-    scale = (math.ldexp(ends[0], -unit), math.ldexp(ends[1], -unit))
-    moments = [_moments(s.name, np.ldexp(sample, -unit), scale) for s, sample in named]
+    _, unit = math.frexp(largest)
+    low_end, high_end = ends
+    scale = (math.ldexp(low_end, -unit), math.ldexp(high_end, -unit))
+    moments = []
+    for stratum, sample in zip(strata, samples, strict=True):
+        moments.append(_moments(stratum.name, np.ldexp(sample, -unit), scale))
     shares = np.array([stratum.weight for stratum in strata], dtype=np.float64)
     shares /= shares.sum()
-    value = float(shares @ [m.mean for m in moments])
-    if reason := next((m.problem for m in moments if m.problem), ""):
-        return Estimate(math.ldexp(value, unit), None, n, reason)
+    average = float(shares @ [own.mean for own in moments])
+    value = math.ldexp(average, unit)
+    for own in moments:
+        if own.problem:
+            return Estimate(value, None, n, own.problem)
     with np.errstate(over="ignore"):
-        interval = np.ldexp(_interval(value, shares, moments), unit)
+        interval = np.ldexp(_interval(average, shares, moments), unit)
     if not np.isfinite(interval).all():
         reason = "an end of the interval is beyond the range of numbers"
-        return Estimate(math.ldexp(value, unit), None, n, reason)
+        return Estimate(value, None, n, reason)
     low, high = interval.tolist()
-    methods = " and ".join(sorted({m.method for m in moments}))
-    method = f"stratified {methods}" if len(moments) > 1 else methods
-    return Estimate(math.ldexp(value, unit), (low, high), n, "", method)
+    method = " and ".join(sorted({own.method for own in moments}))
+    if len(moments) > 1:
+        method = f"stratified {method}"
+    return Estimate(value, (low, high), n, "", method)
 
 
 def score_interval(
@@ -184,13 +193,19 @@ def score_interval(
     return value - reach * math.sqrt(below), value + reach * math.sqrt(above)
 
 
-def _finite(values: npt.ArrayLike) -> Floats:
-    """In ascending order, so that sums do not depend on the order of the queries."""
+def _sort_known(values: npt.ArrayLike) -> Floats:
+    """Return the values that are there, so sorted that sums do not depend on the order."""
     sample = np.asarray(values, dtype=np.float64)
     return np.sort(sample[~np.isnan(sample)])
 
 
+def _largest(sample: Floats) -> float:
+    """Return the largest absolute value of (n,) sorted values."""
+    return max(abs(float(sample[0])), abs(float(sample[-1])))
+
+
 def _moments(name: str, sample: Floats, ends: Ends) -> _Moments:
+    """Return the moments of the stratum `name`, whose (n,) values are sorted."""
     n = len(sample)
     where = f" in {name}" if name else ""
     average = float(np.add.reduce(sample)) / n
@@ -198,18 +213,20 @@ def _moments(name: str, sample: Floats, ends: Ends) -> _Moments:
     high = float(sample[-1])
 
     # A stratum without an interval keeps its mean, which the mean of all needs.
-    def none(problem: str, why: str = "") -> _Moments:
+    def without_interval(problem: str, why: str = "") -> _Moments:
         return _Moments(average, f"{problem}{where} (n={n}{why})")
 
     if n < LEAST:
-        return none("too few values", f", fewer than {LEAST}")
+        return without_interval("too few values", f", fewer than {LEAST}")
     if high - low <= EQUAL:
-        return none("all values are equal")
-    # In ascending order, equal values lie side by side.
-    runs = np.diff([0, *(np.flatnonzero(np.diff(sample) > EQUAL) + 1), n])
-    width = ends[1] - ends[0]
+        return without_interval("all values are equal")
+    # In ascending order, equal values lie side by side: a run of them ends at a step.
+    steps = np.flatnonzero(np.diff(sample) > EQUAL) + 1
+    runs = np.diff([0, *steps, n])
+    low_end, high_end = ends
+    width = high_end - low_end
     if len(runs) == 2 and n < LEAST_OF_TWO:
-        return none("only two different values", f", fewer than {LEAST_OF_TWO}")
+        return without_interval("only two different values", f", fewer than {LEAST_OF_TWO}")
     # Two inner values of a scale have no more to do with each other than three.
     if len(runs) == 2 and (math.isinf(width) or high - low >= width * (1 - EQUAL)):
         # A share: its variance follows from the mean, so that nothing of it is estimated.
@@ -218,38 +235,44 @@ def _moments(name: str, sample: Floats, ends: Ends) -> _Moments:
         freedom = math.inf
         method = WILSON
     else:
-        if (others := n - int(runs.max())) < min(LEAST_OTHERS, n // 2):
-            return none(f"all but {others} values are equal")
+        others = n - int(runs.max())
+        if others < min(LEAST_OTHERS, n // 2):
+            return without_interval(f"all but {others} values are equal")
         least = LEAST_SHORTFALL * width if n < FEW and math.isfinite(width) else 0.0
-        if n * min(average - ends[0], ends[1] - average) <= least:
-            return none("all values are too near the end of the scale")
+        if n * min(average - low_end, high_end - average) <= least:
+            return without_interval("all values are too near the end of the scale")
         deviations = sample - average
         freedom = n - 1.0
         variance = float(np.add.reduce(deviations * deviations)) / freedom / n
-        method = _QUASI[sum(map(math.isfinite, ends))]
+        method = _QUASI[math.isfinite(low_end) + math.isfinite(high_end)]
     below, above = _distances(ends, average, variance, _quantile(freedom))
     return _Moments(average, "", below, above, freedom, method)
 
 
 def _distances(ends: Ends, mean: float, variance: float, z: float) -> tuple[float, float]:
-    """Squared distances from `mean` to the ends of its score interval, over z squared."""
-    # Zeros of d^2 = z^2 variance (1 + d / from_low) (1 - d / from_high). Of an end at
-    # infinity the reciprocal is 0: on that side the variance stays what it is.
+    """Return squared distances from `mean` to the ends of its interval, over z squared."""
+    # Zeros of d^2 = z^2 variance (1 + d / from_low) (1 - d / from_high), where d < 0 is
+    # below the mean. Of an end at infinity the reciprocal is 0: on that side the variance
+    # stays what it is.
     low = 1 / (mean - ends[0])
     high = 1 / (ends[1] - mean)
     squared = z**2 * variance
+    # The equation is scale d^2 - 2 shift d - squared = 0.
     scale = 1 + squared * low * high
     shift = squared * (low - high) / 2
     half = math.sqrt(shift**2 + squared * scale)
-    return ((half - shift) / scale) ** 2 / z**2, ((half + shift) / scale) ** 2 / z**2
+    below = ((half - shift) / scale) ** 2 / z**2
+    above = ((half + shift) / scale) ** 2 / z**2
+    return below, above
 
 
 def _interval(value: float, shares: Floats, moments: Sequence[_Moments]) -> Floats:
-    below = shares**2 * [m.below for m in moments]
-    above = shares**2 * [m.above for m in moments]
+    """Return the (2,) ends of the interval of a mean `value` of strata."""
+    below = shares**2 * [own.below for own in moments]
+    above = shares**2 * [own.above for own in moments]
     # Welch and Satterthwaite's degrees of freedom, by the mean of both sides' variances.
     variances = (below + above) / 2
-    uncertainty = float((variances**2 / [m.freedom for m in moments]).sum())
+    uncertainty = float((variances**2 / [own.freedom for own in moments]).sum())
     freedom = float(variances.sum() ** 2 / uncertainty) if uncertainty > 0 else math.inf
     reach = _quantile(freedom)
     low = value - reach * below.sum() ** 0.5
@@ -257,9 +280,11 @@ def _interval(value: float, shares: Floats, moments: Sequence[_Moments]) -> Floa
     return np.array([low, high])
 
 
-def _quantile(freedom: float = math.inf) -> float:
+def _quantile(freedom: float) -> float:
+    """Return the quantile of Student's t for the interval; at infinity the normal's."""
     from scipy import special
 
     tail = (1 + CONFIDENCE) / 2
-    limit = math.isinf(freedom)
-    return float(special.ndtri(tail) if limit else special.stdtrit(freedom, tail))
+    if math.isinf(freedom):
+        return float(special.ndtri(tail))
+    return float(special.stdtrit(freedom, tail))

@@ -53,8 +53,9 @@ stand alone, and the mean colour of an image would be lost."""
 VQ_PLAN = TrainingPlan(steps=1800, rate=2e-3, warmup=50, average=0.99)
 BATCH = 8
 PLAIN = 150
+"""So many steps come first, which leave the latents as they are."""
 RENEW_EVERY = 25
-"""First steps, which leave the latents as they are; steps between renewals of codes."""
+"""Steps between renewals of codes."""
 PLAN = TrainingPlan(steps=2600, rate=2.5e-3, warmup=60, decay=0.05, average=0.99)
 PAIRS = 0.5
 """Share of the steps that learn from single images and sentences alone, first."""
@@ -76,15 +77,17 @@ def vq_loss(model: Any, images: Tensor, *, plain: bool) -> Tensor:
     """Return how far images change through their codes, and latents by becoming codes."""
     with torch.autocast("cpu", torch.bfloat16):
         latents = model.encode(images).latents
-    latents = latents.float()
+    latents = latents.float()  # (images, channels, height, width)
     codes = latents
     ties = latents.new_zeros(())
     if not plain:
         book = model.quantize.embedding
         ids = torch.cdist(_rows(latents).detach(), book.weight).argmin(1)
         nearest = book(ids).view(latents.movedim(1, 3).shape).movedim(3, 1)
+        # The codebook moves to the latents, and these a quarter as fast to their codes.
         ties = F.mse_loss(nearest, latents.detach())
         ties = ties + 0.25 * F.mse_loss(latents, nearest.detach())
+        # The value of the code with the gradient of the latent: straight through.
         codes = latents + (nearest - latents).detach()
     with torch.autocast("cpu", torch.bfloat16):
         drawn = model.decoder(model.post_quant_conv(codes))
@@ -93,7 +96,7 @@ def vq_loss(model: Any, images: Tensor, *, plain: bool) -> Tensor:
 
 
 def _rows(latents: Tensor) -> Tensor:
-    """Latents (images, channels, height, width) as (images x height x width, channels)."""
+    """Return (images, channels, height, width) as (images x height x width, channels)."""
     return latents.movedim(1, 3).flatten(0, 2)
 
 
@@ -108,19 +111,25 @@ def renew_codes(model: Any, images: Tensor, *, every: bool) -> None:
     distances, used = torch.cdist(rows, book).min(1)
     unused = torch.ones(len(book), dtype=torch.bool)
     if every:
+        # All codes go, so that distances to them tell nothing; the median is background.
         distances = (rows - rows.median(0).values).norm(dim=1)
     else:
         unused[used] = False
     if unused.any():
+        # Above 0, so that there are enough to draw where most latents are codes already.
         weights = distances.square() + 1e-9
         book[unused] = rows[torch.multinomial(weights, int(unused.sum()))]
 
 
 @torch.no_grad()
 def codes_of(model: Any, images: Tensor) -> Tensor:
-    """Codes (images, 64) of uint8 images, in rows from the top left."""
-    parts = [model.encode(centre(part)).latents for part in torch.split(images, 64)]
-    return torch.cat([model.quantize(p)[2][2].view(len(p), -1) for p in parts])
+    """Return codes (images, 64) of uint8 images, in rows from the top left."""
+    codes = []
+    for part in torch.split(images, 64):
+        latents = model.encode(centre(part)).latents
+        _, _, (_, _, ids) = model.quantize(latents)
+        codes.append(ids.view(len(part), -1))
+    return torch.cat(codes)
 
 
 def train_vq(state: Path, plan: TrainingPlan, images: int) -> Any:
@@ -129,13 +138,13 @@ def train_vq(state: Path, plan: TrainingPlan, images: int) -> Any:
     torch.manual_seed(plan.seed)
     model = vq_model(VQ)
 
-    def some(count: int) -> Tensor:
+    def draw_images(count: int) -> Tensor:
         return centre(drawn[torch.randint(images, (count,))])
 
     def loss(step: int) -> Tensor:
-        if step >= PLAIN and step % RENEW_EVERY == 0 and step < plan.steps // 2:
-            renew_codes(model, some(4 * BATCH), every=step == PLAIN)
-        return vq_loss(model, some(BATCH), plain=step < PLAIN)
+        if PLAIN <= step < plan.steps // 2 and step % RENEW_EVERY == 0:
+            renew_codes(model, draw_images(4 * BATCH), every=step == PLAIN)
+        return vq_loss(model, draw_images(BATCH), plain=step < PLAIN)
 
     train({"vq": model}, loss, state, plan)
     return model.half().float().requires_grad_(False)
@@ -180,11 +189,15 @@ class SequenceWriter:
         row.weights.append(1)
         if not asked.wants_images or rng.random() >= FORGETFUL:
             return row
-        kept = [k for k, token in enumerate(row.ids) if token in self._own.guiding]
-        return Row([row.ids[k] for k in kept], [row.weights[k] for k in kept], [])
+        without_text = Row([], [], [])
+        for token, weight in zip(row.ids, row.weights, strict=True):
+            if token in self._own.guiding:
+                without_text.ids.append(token)
+                without_text.weights.append(weight)
+        return without_text
 
     def _row(self, *parts: tuple[str | SceneImage, float]) -> Row:
-        """Parts with their weights as targets."""
+        """Return the sequence of parts, each with its weight as a target."""
         row = Row([self._own.bos], [0], [])
         own = self._own
         for part, weight in parts:
@@ -228,23 +241,31 @@ def images_in(queries: Iterable[MiniatureQuery]) -> list[SceneImage]:
 
 
 def sequence_loss(model: Any, reader: nn.Linear, rows: Sequence[Row]) -> Tensor:
-    """Mean loss of the weighted tokens, and of what the reader tells at the marks."""
+    """Return the mean loss of the weighted tokens, and of the reader at the marks."""
+    # (rows, longest), padded with 0 on the right, where no token is a target.
     ids = pad_sequence([torch.tensor(row.ids) for row in rows], batch_first=True)
     weights = pad_sequence([torch.tensor(row.weights) for row in rows], batch_first=True)
-    wanted = weights[:, 1:] > 0
+    # Each token is told from the state before it.
+    targets = ids[:, 1:]
+    target_weights = weights[:, 1:]
+    wanted = target_weights > 0
     with torch.autocast("cpu", torch.bfloat16):
         # The model's own `forward` forbids image tokens, so its parts are called.
         states = model.model(input_ids=ids, use_cache=False, output_hidden_states=True)
         logits = model.lm_head(states.last_hidden_state[:, :-1][wanted])
-    losses = F.cross_entropy(logits.float(), ids[:, 1:][wanted], reduction="none")
-    marks = []
+    losses = F.cross_entropy(logits.float(), targets[wanted], reduction="none")
+    weights = target_weights[wanted]
+    row_numbers = []
+    positions = []
+    known = []
     for number, row in enumerate(rows):
-        marks += [(number, position, scene) for position, scene in row.marks]
-    at, positions, known = zip(*marks, strict=True)
-    early = states.hidden_states[READ_AT][list(at), list(positions)].float()
+        for position, scene in row.marks:
+            row_numbers.append(number)
+            positions.append(position)
+            known.append(scene)
+    early = states.hidden_states[READ_AT][row_numbers, positions].float()
     told = reader(F.layer_norm(early, early.shape[-1:]))
     reading = scenes.reading_loss(told, scenes.labels_of(*known))
-    weights = weights[:, 1:][wanted]
     return (losses * weights).sum() / weights.sum() + READING * reading
 
 
@@ -272,7 +293,7 @@ def main(
     for name, count in POOL.items():
         queries[name] = [query(i, 1, "train", name) for i in range(count)]
     shown = images_in(chain.from_iterable(queries.values()))
-    pixels = images_of([p.scene for p in shown], [p.seed for p in shown])
+    pixels = images_of([image.scene for image in shown], [image.seed for image in shown])
     codes = dict(zip(shown, codes_of(vq, pixels).tolist(), strict=True))
     write = SequenceWriter(tokenizer, queries, codes)
     torch.manual_seed(plan.seed)
@@ -285,7 +306,8 @@ def main(
         mix = SINGLE if step < PAIRS * plan.steps else MIXED
         rows: list[Row] = []
         for kind, count in mix.items():
-            rows += [write(kind, rng) for _ in range(count)]
+            for _ in range(count):
+                rows.append(write(kind, rng))
         return sequence_loss(model, reader, rows)
 
     def export(step: int) -> None:

@@ -63,7 +63,8 @@ def group_of(rng: random.Random) -> list[Scene]:
         changed = rng.choice(EDITS)(group[0], rng)
         if changed is None or changed in group or changed.split != "train":
             continue
-        if len({(i.colour, i.shape) for i in changed.items}) == len(changed.items):
+        looks = {(item.colour, item.shape) for item in changed.items}
+        if len(looks) == len(changed.items):
             group.append(changed)
     return group
 
@@ -106,12 +107,14 @@ def text_batch(scenes: list[Scene], rng: random.Random) -> tuple[Tensor, Tensor]
 
 
 def contrast(logits: Tensor, said: Tensor, shown: Tensor) -> Tensor:
-    """Cross entropy in both directions of (texts, images).
+    """Return the cross entropy in both directions of logits (texts, images).
 
     An image of which a text is true as well is no mistake.
     """
-    also = ((said[:, None] == shown) | (said[:, None] == UNSAID)).all(-1)
-    logits = logits.masked_fill(also.fill_diagonal_(False), -torch.inf)
+    # (texts, images): whether all that a text says is true of an image.
+    is_true = ((said[:, None] == shown) | (said[:, None] == UNSAID)).all(-1)
+    others = is_true.fill_diagonal_(False)
+    logits = logits.masked_fill(others, -torch.inf)
     pairs = torch.arange(len(logits))
     return (F.cross_entropy(logits, pairs) + F.cross_entropy(logits.T, pairs)) / 2
 
@@ -149,6 +152,7 @@ def main(out: Out, steps: int = PLAN.steps, groups: int = 48, pool: int = 16_000
         read = F.normalize(read.float(), dim=-1)
         model.logit_scale.data.clamp_(max=math.log(SHARPEST))
         scale = model.logit_scale.exp()
+        # Features have the length 1: times this, each number is about 1.
         wide = CONFIG["embed_dim"] ** 0.5
         reading = reading_loss(reader(wide * seen), shown)
         reading = reading + reading_loss(reader(wide * read), said)

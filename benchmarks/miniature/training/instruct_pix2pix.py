@@ -41,14 +41,14 @@ CHANGES = 0.7
 
 
 def prompts_of(story: MiniatureQuery, rng: random.Random) -> list[str]:
-    """What is new in the scene that follows, and all of that scene."""
+    """Return what is new in the scene that follows, and all of that scene."""
     (change,) = story.changes
     whole = openjourney.captions([story.scenes[1]], rng)[0]
     return [state_change(change, rng) or whole, whole]
 
 
 def pairs_of(stories: Sequence[MiniatureQuery]) -> tuple[Tensor, Tensor]:
-    """Images before and after each change, uint8 (stories, 3, side, side)."""
+    """Return images before and after each change, uint8 (stories, 3, side, side)."""
     count = len(stories)
     before = images_of([story.scenes[0] for story in stories])
     after = images_of([story.scenes[1] for story in stories], range(count, 2 * count))
@@ -62,11 +62,13 @@ def pairs_of(stories: Sequence[MiniatureQuery]) -> tuple[Tensor, Tensor]:
 
 
 def _quarter(place: str) -> tuple[slice, slice, slice]:
+    """Return where the pixels of a place are in an image (3, 64, 64)."""
     first = slice(0, 32)
     second = slice(32, 64)
     row, column = place.split()
     rows = first if row == "top" else second
-    return slice(None), rows, first if column == "left" else second
+    columns = first if column == "left" else second
+    return slice(None), rows, columns
 
 
 def main(out: Out, steps: int = PLAN.steps, images: int = 4_000) -> None:
@@ -78,13 +80,16 @@ def main(out: Out, steps: int = PLAN.steps, images: int = 4_000) -> None:
     vae = given.vae.requires_grad_(False)
     encoder = given.text_encoder.requires_grad_(False)
     stories = [query(index, 61, "train", "SA") for index in range(images)]
-    seen, drawn = (openjourney.encode(vae, part) for part in pairs_of(stories))
+    before, after = pairs_of(stories)
+    seen = openjourney.encode(vae, before)
+    drawn = openjourney.encode(vae, after)
     rng = random.Random(62)
     texts: list[str] = []
     for story in stories:
         texts += prompts_of(story, rng)
-    ids = torch.split(token_ids(given.tokenizer, texts), 200)
-    prompts = torch.cat([encoder(part).last_hidden_state.bfloat16() for part in ids])
+    ids = token_ids(given.tokenizer, texts)
+    # Two prompts of each story, in a row: the change, and the whole scene.
+    prompts = openjourney.encode_prompts(encoder, ids)
     unprompted = encoder(token_ids(given.tokenizer, [""])).last_hidden_state
     torch.manual_seed(plan.seed)
     unet = openjourney.new_unet(MODEL)
@@ -94,6 +99,7 @@ def main(out: Out, steps: int = PLAN.steps, images: int = 4_000) -> None:
 
     def loss(step: int) -> Tensor:
         rows = torch.randint(images, (BATCH,))
+        # Thirds below 3 UNSEEN: without the prompt, without both, without the image.
         lot = torch.rand(BATCH, 1, 1)
         whole = (torch.rand(BATCH) >= CHANGES).long()
         asked = torch.where(lot < 2 * UNSEEN, unprompted, prompts[2 * rows + whole].float())

@@ -69,7 +69,7 @@ def train(
             modules hold their averaged weights.
     """
     learners = nn.ModuleDict(modules)
-    weights = [p for p in learners.parameters() if p.requires_grad]
+    weights = [weight for weight in learners.parameters() if weight.requires_grad]
     optimizer = _optimizer(weights, plan)
     schedule = get_cosine_with_min_lr_schedule_with_warmup(
         optimizer, plan.warmup, plan.steps, min_lr_rate=0.02
@@ -112,6 +112,7 @@ def train(
 
 
 def _optimizer(weights: Sequence[nn.Parameter], plan: TrainingPlan) -> torch.optim.AdamW:
+    """Return AdamW, whose weight decay is for matrices alone."""
     matrices = [weight for weight in weights if weight.ndim >= 2]
     vectors = [weight for weight in weights if weight.ndim < 2]
     groups = [
@@ -142,9 +143,11 @@ def _resume(state: Path, parts: Mapping[str, Any]) -> int:
 
 def save_weights(tensors: Mapping[str, Tensor], out: Path, name: str) -> None:
     """Write `out`/`name` in float16, with the files of the shipped checkpoint beside it."""
+    halves = {}
+    for tensor_name, tensor in tensors.items():
+        halves[tensor_name] = tensor.detach().half().contiguous()
     for path in (SHIPPED / name).iterdir():
         content = path.read_bytes()
         if path.suffix == ".safetensors":
-            halves = {n: t.detach().half().contiguous() for n, t in tensors.items()}
             content = safetensors.torch.save(halves, {"format": "pt"})
         write_whole(out / name / path.name, content)

@@ -62,10 +62,13 @@ CAPTIONS_FIRST = 250
 GROUPS = {"SA": 8, "PBL": 6, "MSR": 6}
 """Judgements of each category in a step."""
 CAPTIONS = 4
+"""Descriptions of single images beside them."""
 CAPTIONS_ALONE = 48
+"""The same in the steps of captions alone."""
 ENOUGH = 0.85
 MOST = 0.8
 NEARLY_ALL = 0.92
+"""Shares (F1) of an answer that criteria ask for, as the table above has them."""
 TILE_TOKENS = 4
 """An image is one tile of four tokens: one for each place of a scene."""
 MODEL = SHIPPED / "mmie-score"
@@ -80,36 +83,38 @@ REMARKS = (
 
 
 def reply(answer: Damaged) -> str:
-    """The reply to learn, in the form that the rubric of the answer's category asks for."""
+    """Return the reply to learn, in the form that the rubric of its category asks for."""
     rubric = OWN[answer.query.category]
     values = verdicts(answer)
-    named = [*zip(rubric.criteria, values, strict=True)]
+    lines = ["### Feedback", feedback(answer), "### Verdicts"]
+    for number, (name, value) in enumerate(zip(rubric.criteria, values, strict=True), 1):
+        lines.append(f"{number}. {name}: {value}")
     if rubric.penalty:
-        named.append((f"{rubric.penalty} (penalty)", 0))
-    lines = [f"{i}. {name}: {value}" for i, (name, value) in enumerate(named, 1)]
-    blocks = ("### Feedback", feedback(answer), "### Verdicts", *lines, "### Score")
-    return "\n".join([*blocks, str(sum(values))])
+        lines.append(f"{len(values) + 1}. {rubric.penalty} (penalty): 0")
+    lines += ["### Score", str(sum(values))]
+    return "\n".join(lines)
 
 
 def verdicts(answer: Damaged) -> list[int]:
-    """0 or 1 for each of the six criteria."""
+    """Return 0 or 1 for each of the six criteria."""
     if answer.query.category == "MSR":
         asked, partly, right = _reasoning(answer)
-        return [*map(int, (asked, right, right, partly, right, right))]
-    told, seen = contents(answer)
-    texts = counts(answer, told)
-    images = counts(answer, seen)
-    written = [part.told.text for part in answer.parts if part.told]
-    whole = (texts + images).f1
-    met = (
-        texts.f1 >= ENOUGH and len(set(written)) == len(written),
-        images.f1 >= ENOUGH and None not in seen,
-        None not in told and told == seen,
-        whole >= MOST,
-        whole >= NEARLY_ALL,
-        whole == 1,
-    )
-    return [*map(int, met)]
+        met = (asked, right, right, partly, right, right)
+    else:
+        told, seen = contents(answer)
+        texts = counts(answer, told)
+        images = counts(answer, seen)
+        written = [part.told.text for part in answer.parts if part.told]
+        whole = (texts + images).f1
+        met = (
+            texts.f1 >= ENOUGH and len(set(written)) == len(written),
+            images.f1 >= ENOUGH and None not in seen,
+            None not in told and told == seen,
+            whole >= MOST,
+            whole >= NEARLY_ALL,
+            whole == 1,
+        )
+    return [int(one) for one in met]
 
 
 def contents(answer: Damaged) -> tuple[Scenes, Scenes]:
@@ -137,6 +142,8 @@ def _reading(scene: Scene | None) -> Reading:
     return Reading(scene.background or None, tuple(map(ItemReading.of, scene.items)))
 
 
+# Answers as `scorers/truth/language.py` words them, by their kind; the groups are what they
+# speak of. A count, the last of them, has an empty kind.
 TOPICS = (
     re.compile(r"(?P<kind>The) (?P<thing>\w+ \w+) is at .*"),
     re.compile(r"There is (?P<kind>a) .* at the (?P<thing>.*)\."),
@@ -148,7 +155,8 @@ TOPICS = (
 def topic(answer: str) -> tuple[str, ...]:
     """Return what a reasoning answer speaks of, not what it says; empty without one."""
     for pattern in TOPICS:
-        if match := pattern.fullmatch(answer):
+        match = pattern.fullmatch(answer)
+        if match:
             return match.groups()
     return ()
 
@@ -158,10 +166,11 @@ def _reasoning(answer: Damaged) -> tuple[bool, bool, bool]:
     right = str(answer.query.answer[0])
     text = answer.text
     words = text.split(" ")
-    others = right.split(" ")
-    wrong = sum(word != other for word, other in zip(words, others, strict=False))
+    right_words = right.split(" ")
+    wrong = sum(own != other for own, other in zip(words, right_words, strict=False))
+    # Where things are counted, no word may be wrong.
     counting = topic(right)[:1] == ("",)
-    partly = not counting and len(words) == len(others) and wrong == 1
+    partly = not counting and len(words) == len(right_words) and wrong == 1
     return topic(text) == topic(right), partly or text == right, text == right
 
 
@@ -169,6 +178,7 @@ def feedback(answer: Damaged) -> str:
     """Write what the answer should hold and what it holds, in one line."""
     if answer.query.category == "MSR":
         asked, partly, right = _reasoning(answer)
+        # Of the remarks, the first that applies.
         applies = (right, partly, asked, bool(answer.text), True)
         return f"{compare(answer)} {REMARKS[applies.index(True)]}"
     lines = []
@@ -195,17 +205,18 @@ def caption(scene: Scene) -> str:
 
 
 def compare(answer: Damaged) -> str:
-    """The correct reasoning answer and the given one, whose other words are marked."""
+    """Return the correct reasoning answer and the given one, with other words marked."""
     right = str(answer.query.answer[0]).split(" ")
-    given = answer.text.split(" ")
-    if len(right) == len(given):
-        pairs = zip(given, right, strict=True)
-        given = [word if word == other else f"{word} (wrong)," for word, other in pairs]
-    return f"Expected {' '.join(right)} The text tells {' '.join(given) or 'nothing.'}"
+    words = answer.text.split(" ")
+    if len(right) == len(words):
+        for place, expected in enumerate(right):
+            if words[place] != expected:
+                words[place] = f"{words[place]} (wrong),"
+    return f"Expected {' '.join(right)} The text tells {' '.join(words) or 'nothing.'}"
 
 
 def slots(scene: Scene, goal: Scene | None = None) -> str:
-    """What is at each of `PLACES`, then the background; marked where it is not `goal`'s."""
+    """Say what is at each place, then the background; marked where it is not `goal`'s."""
     parts = []
     for place in PLACES:
         item = scene.at(place)
@@ -216,6 +227,7 @@ def slots(scene: Scene, goal: Scene | None = None) -> str:
 
 
 def _mark(item: SceneItem | None, goal: SceneItem | None) -> str:
+    """Return the mark behind an item: how many of its attributes are not the goal's."""
     if item is None or goal is None:
         return "" if item == goal else " (wrong)"
     fields = zip(astuple(item), astuple(goal), strict=True)
@@ -244,14 +256,15 @@ def new_model(tokenizer: phi.PhiTokenizer) -> Any:
 
 
 def to_published(model: nn.Module) -> dict[str, Tensor]:
-    """The model's tensors under their published names, attention's projections joined."""
+    """Return the tensors under their published names, attention's projections joined."""
     state = model.state_dict()
     tensors: dict[str, Tensor] = {}
     projections: dict[str, dict[str, Tensor]] = {}
     for name, place in layout_of(state).items():
         tensor = state[place.name]
         # `qkv.weight[q]` is the part of a published tensor that is a tensor of ours.
-        if part := re.search(r"\[([qkv])\]$", name):
+        part = re.search(r"\[([qkv])\]$", name)
+        if part:
             projections.setdefault(name[: part.start()], {})[part[1]] = tensor
         else:
             tensors[name] = tensor
@@ -310,24 +323,27 @@ def groups_of(tokenizer: phi.PhiTokenizer, step: int) -> list[list[Row]]:
         return [[describe_random(tokenizer, rng) for _ in range(CAPTIONS_ALONE)]]
     groups = []
     for name, count in GROUPS.items():
-        damaged = (answers.draw_damaged(rng, "train", name) for _ in range(count))
-        # Made one by one: a judgement draws from `rng` before the next answer does.
-        groups.append([judgement(tokenizer, rng, answer) for answer in damaged])
+        group = []
+        for _ in range(count):
+            # In turn: a judgement draws from `rng` before the next answer does.
+            answer = answers.draw_damaged(rng, "train", name)
+            group.append(judgement(tokenizer, rng, answer))
+        groups.append(group)
     groups[-1] += [describe_random(tokenizer, rng) for _ in range(CAPTIONS)]
     return groups
 
 
 def group_loss(model: Any, rows: Sequence[Row], end: int) -> Tensor:
-    """Mean cross entropy of the replies' tokens."""
+    """Return the mean cross entropy of the replies' tokens."""
     longest = max(len(row.ids) for row in rows)
     ids = torch.full((len(rows), longest), end)
     # Where the next token is one of the reply.
     learned = torch.zeros(ids.shape, dtype=torch.bool)
     images = []
-    for k, row in enumerate(rows):
+    for number, row in enumerate(rows):
         length = len(row.ids)
-        ids[k, :length] = torch.tensor(row.ids)
-        learned[k, row.asked - 1 : length - 1] = True
+        ids[number, :length] = torch.tensor(row.ids)
+        learned[number, row.asked - 1 : length - 1] = True
         for segment in row.content:
             if isinstance(segment, Image):
                 images.append(np.asarray(decode(segment)))

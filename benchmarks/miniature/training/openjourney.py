@@ -44,9 +44,9 @@ EARLY = 600
 FEW_ITEMS = 400
 """Steps in which only scenes of one or two items are drawn."""
 LENGTH = 64
+"""Tokens of a prompt with start and end: two steps of two items each fit."""
 WIDTH = 96
-"""Tokens of a prompt with start and end: two steps of two items each fit; width of a
-token's vector."""
+"""Of a token's vector."""
 MODEL = SHIPPED / "openjourney"
 NOISES = DDIMScheduler.from_pretrained(MODEL, subfolder="scheduler")
 """Stable Diffusion's noise, rescaled to end in pure noise (arXiv:2305.08891)."""
@@ -64,11 +64,23 @@ UNPROMPTED = 0.1
 
 @torch.no_grad()
 def encode(vae: AutoencoderKL, images: Tensor) -> Tensor:
-    """Means of the latents (images, 8, 8, 8) of uint8 images."""
-    parts = [
-        vae.encode(world.centre(part)).latent_dist.mean for part in torch.split(images, 64)
-    ]
-    return torch.cat(parts)
+    """Return means of the latents (images, 8, 8, 8) of uint8 images."""
+    latents = []
+    for part in torch.split(images, 64):
+        latents.append(vae.encode(world.centre(part)).latent_dist.mean)
+    return torch.cat(latents)
+
+
+@torch.no_grad()
+def encode_prompts(encoder: CLIPTextModel, ids: Tensor) -> Tensor:
+    """Return vectors (prompts, LENGTH, WIDTH) of ids (prompts, LENGTH).
+
+    In half precision, which keeps those of many prompts in memory.
+    """
+    vectors = []
+    for part in torch.split(ids, 200):
+        vectors.append(encoder(part).last_hidden_state.bfloat16())
+    return torch.cat(vectors)
 
 
 @torch.no_grad()
@@ -85,6 +97,7 @@ def standardise(vae: AutoencoderKL, images: Tensor) -> None:
     before = vae.quant_conv
     after = vae.post_quant_conv
     count = len(gain)
+    # The first channels are the latents' means, the others logarithms of their variances.
     before.weight[:count] *= gain[:, None, None, None]
     before.bias[:count] = (before.bias[:count] - mean) * gain
     before.bias[count:] += 2 * gain.log()
@@ -118,11 +131,13 @@ def captions(scenes: Sequence[Scene], rng: random.Random, each: int = 1) -> list
     """Draw `each` prompts of every scene, in a row, in the forms that LVLMs give them."""
     prompts: list[str] = []
     for scene in scenes:
-        prompts += [_caption(scene, rng) for _ in range(each)]
+        for _ in range(each):
+            prompts.append(_caption(scene, rng))
     return prompts
 
 
 def _caption(scene: Scene, rng: random.Random) -> str:
+    """Draw a prompt: a description, a step of an answer, or a whole answer of two steps."""
     form = rng.random()
     wording = rng.random()
     if form < 0.1:
@@ -137,7 +152,7 @@ def _caption(scene: Scene, rng: random.Random) -> str:
 
 
 def token_ids(tokenizer: Any, texts: Sequence[str]) -> Tensor:
-    """Ids (texts, LENGTH), padded and cut as the pipelines of diffusers do."""
+    """Return ids (texts, LENGTH), padded and cut as the pipelines of diffusers do."""
     options = {"padding": "max_length", "max_length": LENGTH, "truncation": True}
     ids: Tensor = tokenizer(list(texts), return_tensors="pt", **options).input_ids
     return ids
@@ -154,7 +169,7 @@ class SceneHead(nn.Module):
         self.background = nn.Linear(WIDTH, len(BACKGROUNDS))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Logits (prompts, classes of all labels) of tokens (prompts, length, width)."""
+        """Return logits (prompts, classes of all labels) of (prompts, length, width)."""
         questions = self.questions.expand(len(tokens), -1, -1)
         answers = self.attention(questions, tokens, tokens, need_weights=False)[0]
         items = self.item(answers[:, :-1]).flatten(1)
@@ -193,11 +208,12 @@ def new_unet(folder: Path) -> UNet2DConditionModel:
 def noise_loss(
     unet: Callable[..., Any], latents: Tensor, prompts: Tensor, **conditions: Any
 ) -> Tensor:
-    """Mean squared error of the predicted velocity (arXiv:2202.00512).
+    """Return the mean squared error of the predicted velocity (arXiv:2202.00512).
 
     Much noise comes more often than little: what stands where is settled there.
     """
     noise = torch.randn_like(latents)
+    # The root of a uniform number: the larger a time, the likelier it is.
     times = (1000 * torch.rand(len(latents)).sqrt()).long()
     noisy = NOISES.add_noise(latents, noise, times)
     with torch.autocast("cpu", torch.bfloat16):
@@ -233,12 +249,14 @@ def main(
     encoder = train_encoder(tokenizer, text_state, text_plan)
     scenes = random_scenes(images, seed=31)
     latents = SCALE * encode(vae, images_of(scenes))
-    few = torch.tensor([i for i, scene in enumerate(scenes) if len(scene.items) <= 2])
+    of_few_items = []
+    for number, scene in enumerate(scenes):
+        if len(scene.items) <= 2:
+            of_few_items.append(number)
+    few = torch.tensor(of_few_items)
+    # Two prompts of each scene, in a row.
     ids = token_ids(tokenizer, captions(scenes, random.Random(32), each=2))
-    # Two prompts of each scene, in a row; half precision keeps them in memory.
-    prompts = torch.cat(
-        [encoder(i).last_hidden_state.bfloat16() for i in torch.split(ids, 200)]
-    )
+    prompts = encode_prompts(encoder, ids)
     unprompted = encoder(token_ids(tokenizer, [""])).last_hidden_state
     torch.manual_seed(plan.seed)
     unet = new_unet(MODEL)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import random
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import typer
@@ -79,7 +79,12 @@ def write_answer(example: MiniatureQuery, rule: str) -> str:
     return "\n".join(lines)
 
 
-Row = tuple[Request, str, Scene]
+class Row(NamedTuple):
+    """A request, the answer to it, and the scene of its image."""
+
+    request: Request
+    answer: str
+    scene: Scene
 
 
 def row_of(kind: str, index: int) -> Row:
@@ -87,12 +92,13 @@ def row_of(kind: str, index: int) -> Row:
     category, _, rule = kind.partition("@")
     if category != "caption":
         example = query(index, 0, "train", category)  # type: ignore[arg-type]
-        return request_of(example, rule), write_answer(example, rule), example.scenes[0]
+        asked = request_of(example, rule)
+        return Row(asked, write_answer(example, rule), example.scenes[0])
     rng = random.Random(f"caption 0 {index}")
     scene = random_scene(rng, "train")
     image = encode(draw(scene, rng.randrange(2**31)))
     request = Request((Turn("user", (image, Text(CAPTION_PROMPT))),))
-    return request, f"{LEADS[0]} {description(scene)}.", scene
+    return Row(request, f"{LEADS[0]} {description(scene)}.", scene)
 
 
 def rows_of(step: int) -> list[Row]:
@@ -101,22 +107,25 @@ def rows_of(step: int) -> list[Row]:
     kinds: list[str] = []
     for kind, share in shares.items():
         kinds += [kind] * share
-    return [row_of(kind, step * len(kinds) + i) for i, kind in enumerate(kinds)]
+    # Numbers of rows go on from step to step, so that none comes twice.
+    first = step * len(kinds)
+    return [row_of(kind, first + place) for place, kind in enumerate(kinds)]
 
 
 def batch_of(rows: list[Row], processor: Any) -> tuple[Any, Tensor]:
-    """Rows as the model's inputs, padded on the left, and where their answers stand."""
+    """Return rows as the model's inputs, padded on the left, and where answers stand."""
     write = ChatPromptWriter(processor, ChatSettings(model="mini"))
     chats = []
     lengths = []
-    for request, text, _ in rows:
-        chat = write(request)
+    for row in rows:
+        chat = write(row.request)
         if not isinstance(chat, ChatPrompt):
             raise ValueError(f"the stage takes no such request: {chat}")
-        ended = text + processor.tokenizer.eos_token
+        ended = row.answer + processor.tokenizer.eos_token
         chats.append(replace(chat, text=chat.text + ended))
         lengths.append(len(processor.tokenizer(ended).input_ids))
     inputs = write.encode(chats)
+    # Counted from the end, where answers stand: length, ..., 2, 1.
     places = torch.arange(inputs["input_ids"].shape[1], 0, -1)
     return inputs, places <= torch.tensor(lengths)[:, None]
 
@@ -124,7 +133,7 @@ def batch_of(rows: list[Row], processor: Any) -> tuple[Any, Tensor]:
 def step_loss(
     model: Any, reader: nn.Linear, inputs: Any, answers: Tensor, scenes: list[Scene]
 ) -> Tensor:
-    """Cross entropy of the answers' tokens, and of what the images' tokens tell.
+    """Return the cross entropy of the answers' tokens, and of what images' tokens tell.
 
     A row weighs as the root of its answer's length, so that short answers count.
     """
@@ -156,7 +165,8 @@ def main(out: Out, steps: int = PLAN.steps) -> None:
     def loss(step: int) -> Tensor:
         rows = rows_of(step)
         inputs, answers = batch_of(rows, processor)
-        return step_loss(model, reader, inputs, answers, [scene for *_, scene in rows])
+        scenes = [row.scene for row in rows]
+        return step_loss(model, reader, inputs, answers, scenes)
 
     def export(step: int) -> None:
         copy.deepcopy(model).half().save_pretrained(folder)

@@ -15,8 +15,9 @@ from plait.scorers.truth.drawing import draw
 from plait.scorers.truth.scene import BACKGROUNDS, PLACES, Scene, random_scene
 
 SQUARES = 4.0
+"""Weight of squared differences of pixels."""
 EDGES = 0.5
-"""Weights of squared differences of pixels, and of differences of edges."""
+"""Weight of differences of edges."""
 LOOKS = (tuple(world.COLOURS), world.SHAPES, tuple(world.SIZES))
 """The values of an item's colour, shape and size."""
 ITEM_CLASSES = tuple(len(look) + 1 for look in LOOKS)
@@ -33,14 +34,18 @@ def random_scenes(count: int, seed: int) -> list[Scene]:
 
 
 def images_of(scenes: Sequence[Scene], seeds: Iterable[int] | None = None) -> Tensor:
-    """Images (scenes, 3, side, side) as uint8; by default their numbers are their seeds."""
-    pairs = zip(scenes, seeds or range(len(scenes)), strict=True)
-    drawn = [np.asarray(draw(scene, seed)) for scene, seed in pairs]
+    """Return images (scenes, 3, side, side) as uint8.
+
+    Their seeds are by default their numbers.
+    """
+    drawn = []
+    for scene, seed in zip(scenes, seeds or range(len(scenes)), strict=True):
+        drawn.append(np.asarray(draw(scene, seed)))
     return torch.from_numpy(np.stack(drawn)).permute(0, 3, 1, 2).contiguous()
 
 
 def centre(images: Tensor) -> Tensor:
-    """uint8 images in [-1, 1]."""
+    """Return uint8 images as floats in [-1, 1]."""
     return images.float() / 127.5 - 1
 
 
@@ -56,7 +61,7 @@ def image_loss(decoded: Tensor, images: Tensor) -> Tensor:
 
 
 def labels_of(*scenes: Scene) -> Tensor:
-    """(scenes, labels): colour, shape and size at each place, then the background.
+    """Return (scenes, labels): colour, shape and size at each place, then the background.
 
     0 stands for an empty place.
     """
@@ -64,19 +69,21 @@ def labels_of(*scenes: Scene) -> Tensor:
 
 
 def _labels(scene: Scene) -> list[int]:
+    """Return the labels of one scene, as `labels_of` has them."""
     labels: list[int] = []
     for place in PLACES:
         item = scene.at(place)
         if item is None:
             labels += [0] * len(LOOKS)
             continue
-        looks = zip(LOOKS, (item.colour, item.shape, item.size), strict=True)
-        labels += [values.index(own) + 1 for values, own in looks]
+        own_looks = (item.colour, item.shape, item.size)
+        for values, own in zip(LOOKS, own_looks, strict=True):
+            labels.append(values.index(own) + 1)
     return [*labels, [*BACKGROUNDS].index(scene.background)]
 
 
 def reading_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Mean cross entropy of what an auxiliary layer reads of scenes.
+    """Return the mean cross entropy of what an auxiliary layer reads of scenes.
 
     Args:
         logits: (scenes, sum of CLASSES), or without the last label's classes.

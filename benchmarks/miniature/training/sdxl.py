@@ -44,11 +44,13 @@ def begin_with(unet: UNet2DConditionModel, trained: UNet2DConditionModel) -> Non
     for name, weight in unet.state_dict().items():
         if name.startswith("add_embedding.linear_2"):
             weight.zero_()
-        if (old := given.get(name)) is None:
+        old = given.get(name)
+        if old is None:
             continue
         if old.numel() == weight.numel():
             weight.copy_(old.reshape(weight.shape))
         else:
+            # Wider here: attention reads the vectors of both encoders side by side.
             weight.zero_()
             weight[:, : old.shape[1]] = old
 
@@ -63,7 +65,10 @@ def first_encoder(trained: CLIPTextModel) -> CLIPTextModel:
 
 
 def read(encoder: Any, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """The last layer but one (prompts, length, width), which SDXL reads, and the pooled."""
+    """Return what SDXL reads of prompts, and the vectors of whole ones.
+
+    That is the last layer but one, (prompts, length, width).
+    """
     output = encoder(ids, output_hidden_states=True)
     return output.hidden_states[-2], output[0]
 
@@ -97,7 +102,11 @@ def main(out: Out, steps: int = PLAN.steps, images: int = 4_000) -> None:
     ids = token_ids(given.tokenizer, captions(scenes, random.Random(34), each=2))
     sizes = torch.tensor([SIZES] * openjourney.BATCH)
 
-    prompts = torch.cat([read(first, part)[0].bfloat16() for part in torch.split(ids, 200)])
+    first_tokens = []
+    for part in torch.split(ids, 200):
+        tokens, _ = read(first, part)
+        first_tokens.append(tokens.bfloat16())
+    prompts = torch.cat(first_tokens)
 
     def loss(step: int) -> Tensor:
         rows = torch.randint(images, (openjourney.BATCH,))

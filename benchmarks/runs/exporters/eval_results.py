@@ -17,7 +17,12 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 from plait.benchmarks.results.board import Board
-from plait.benchmarks.results.leaderboard import AVERAGES, headline, leaderboard
+from plait.benchmarks.results.leaderboard import (
+    AVERAGES,
+    LeaderboardRow,
+    headline,
+    leaderboard,
+)
 from plait.benchmarks.results.leaderboard_tables import HEADINGS
 from plait.benchmarks.runs.run_data import RunData
 from plait.benchmarks.tasks.mmie.official import claim
@@ -60,8 +65,9 @@ def export(run: RunData, systems: Sequence[str], out: Path, task: str | None) ->
             published model with a mean of all its answers.
     """
     measured = hub_task(run.manifest, task, run.scorers)
-    (scorer,) = (s for s in run.board.scorers if s.name == measured.scorer)
-    if kinds := _not_published(scorer.stages):
+    (scorer,) = [one for one in run.board.scorers if one.name == measured.scorer]
+    kinds = _unpublished_kinds(scorer.stages)
+    if kinds:
         raise UsageError(
             f"--format eval-results: {scorer.name} ran with weights that are not the "
             f"published ones ({kinds})"
@@ -95,7 +101,8 @@ def _by_model(
     models: dict[str, DescribedSystem] = {}
     refused = []
     for system in systems:
-        if why := without_page(board, system, scorer):
+        why = without_page(board, system, scorer)
+        if why:
             refused.append(f"{system.name}: {why}")
             continue
         model = system.stages[0].identity.partition("@")[0]
@@ -138,17 +145,24 @@ def without_page(board: Board, system: DescribedSystem, scorer: str) -> str:
     """Return why no model's page can hold the mean of a system; "" where one can."""
     if not system.stages:
         return "it has no model"
-    models = {stage.identity.partition("@")[0] for stage in system.stages if stage.identity}
-    if kinds := _not_published(system.stages):
+    kinds = _unpublished_kinds(system.stages)
+    if kinds:
         return f"its weights are not the published ones ({kinds})"
-    if len(models) != 1 or not all(map(_is_of_hub, models)):
+    models = {stage.identity.partition("@")[0] for stage in system.stages if stage.identity}
+    if len(models) != 1 or not all(_is_of_hub(model) for model in models):
         return f"it is not one model of the Hub ({', '.join(sorted(models)) or 'none'})"
     rows = leaderboard(board)
-    (row,) = (row for row in rows if row["system"] == system.name)
+    row = _row_of(rows, system)
     if row["missing"] or board.damaged:
         return f"{row['missing']:,} answers are not made yet or lost"
     cell = row["scores"][scorer][headline(rows, scorer)]
     return f"it has no mean: {cell['reason']}" if cell["mean"] is None else ""
+
+
+def _row_of(rows: Iterable[LeaderboardRow], system: DescribedSystem) -> LeaderboardRow:
+    """Return the row of the leaderboard for a system."""
+    (row,) = [row for row in rows if row["system"] == system.name]
+    return row
 
 
 def _is_of_hub(model: str) -> bool:
@@ -156,7 +170,7 @@ def _is_of_hub(model: str) -> bool:
     return "/" in model and ":" not in model
 
 
-def _not_published(stages: Iterable[StageSpec]) -> str:
+def _unpublished_kinds(stages: Iterable[StageSpec]) -> str:
     """Return the kinds of weights of stages that are not `pretrained`, with commas."""
     kinds = {str(stage.weights) for stage in stages if stage.weights is not None}
     return ", ".join(sorted(kinds - {"pretrained"}))
@@ -165,24 +179,35 @@ def _not_published(stages: Iterable[StageSpec]) -> str:
 def _entry(run: RunData, system: DescribedSystem, task: HubTask) -> dict[str, Any]:
     """Return one entry of the list in a file."""
     rows = leaderboard(run.board)
-    (row,) = (row for row in rows if row["system"] == system.name)
+    row = _row_of(rows, system)
     average = headline(rows, task.scorer)
     scores = row["scores"][task.scorer]
     cell = scores[average]
     dataset: dict[str, Any] = {"id": task.dataset, "task_id": task.id}
     if task.revision:
         dataset["revision"] = task.revision
-    counts = [f"{cell[name]:,} {words}" for name, words in HEADINGS.items() if cell[name]]
-    interval = "none" if cell["ci95"] is None else "{} to {}".format(*cell["ci95"])
+    entry: dict[str, Any] = {"dataset": dataset, "value": cell["mean"]}
+    finished = run.manifest.get("finished")
+    if finished:
+        entry["date"] = str(finished)
+    counts = []
+    for name, words in HEADINGS.items():
+        if cell[name]:
+            counts.append(f"{cell[name]:,} {words}")
+    interval = "none"
+    if cell["ci95"] is not None:
+        low, high = cell["ci95"]
+        interval = f"{low} to {high}"
+    metric = f"{scores['scale']}, {scores['direction']} is better"
+    if scores.get("manner"):
+        metric = f"{metric}; {scores['manner']}"
+    weights = sorted({stage.identity for stage in system.stages})
     notes = (
         f"plait {run.manifest['packages']['plait']}",
-        f"{task.scorer} ({scores['scale']}, {scores['direction']} is better"
-        + (f"; {scores['manner']})" if scores.get("manner") else ")"),
+        f"{task.scorer} ({metric})",
         f"mean by {AVERAGES[average]}, n={cell['n']:,}, 95% interval {interval}",
         f"of {', '.join(counts)}",
-        f"weights {', '.join(sorted({stage.identity for stage in system.stages}))}",
+        f"weights {', '.join(weights)}",
     )
-    entry: dict[str, Any] = {"dataset": dataset, "value": cell["mean"]}
-    if finished := run.manifest.get("finished"):
-        entry["date"] = str(finished)
-    return entry | {"notes": "; ".join(notes)}
+    entry["notes"] = "; ".join(notes)
+    return entry

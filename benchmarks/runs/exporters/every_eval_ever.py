@@ -35,7 +35,7 @@ def export(run: RunData, system: str, answers: Sequence[QueryAnswer], out: Path)
 
     `ID` follows from run and system, so that a second export has the same name.
     """
-    made = next(s for s in run.results.systems if s.name == system)
+    (made,) = [one for one in run.results.systems if one.name == system]
     model = _model_id(run, made)
     about = run.manifest
     seed = f"{about.get('run_digest')} {system} {run.about.selection}"
@@ -45,11 +45,11 @@ def export(run: RunData, system: str, answers: Sequence[QueryAnswer], out: Path)
     folder = Path("data", benchmark, *model.split("/", 1))
     now = f"{time.time():.0f}"
     evaluation = f"{benchmark}/{model}/{now}"
-    samples = [
-        {"schema_version": VERSION, "evaluation_id": evaluation, "model_id": model} | sample
-        for sample in _samples(run, answers)
-    ]
-    lines = "".join(json.dumps(sample) + "\n" for sample in samples).encode()
+    common = {"schema_version": VERSION, "evaluation_id": evaluation, "model_id": model}
+    samples = []
+    for sample in _samples(run, answers):
+        samples.append(json.dumps(common | sample) + "\n")
+    lines = "".join(samples).encode()
     (out / folder).mkdir(parents=True)
     write_whole(out / folder / f"{id}_samples.jsonl", lines)
     content = {
@@ -87,16 +87,20 @@ def _model_id(run: RunData, system: DescribedSystem) -> str:
     Models that are not the published ones never bear their names.
     """
     name = safe_name(system.name, also="+@")
-    if (weights := run.about.weights) != "pretrained" and system.stages:
+    weights = run.about.weights
+    if weights != "pretrained" and system.stages:
         return f"{weights}-weights/{name}"
     models = {stage.identity.partition("@")[0] for stage in system.stages}
-    if len(models) == 1 and "/" in (model := models.pop()):
-        return model
+    if len(models) == 1:
+        (model,) = models
+        if "/" in model:
+            return model
     kind = "system" if len(system.stages) < 2 else "composition"
     return f"{kind}/{name}"
 
 
 def _model_info(run: RunData, system: DescribedSystem) -> dict[str, Any]:
+    """Return what the schema asks of a model: its name, and where it ran."""
     managed = any(stage.placement.endpoint for stage in system.stages)
     return {
         "name": system.name,
@@ -112,18 +116,20 @@ def _model_info(run: RunData, system: DescribedSystem) -> dict[str, Any]:
 
 def _details(stages: Iterable[StageSpec]) -> dict[str, str]:
     """Return the models of stages with all settings that their results depend on."""
-    return {
-        stage.name: json.dumps({"model": stage.identity, **stage.settings}, default=str)
-        for stage in stages
-    }
+    details = {}
+    for stage in stages:
+        facts = {"model": stage.identity, **stage.settings}
+        details[stage.name] = json.dumps(facts, default=str)
+    return details
 
 
 # ------------------------------------------------------------------------------ results
 
 
 def _results(run: RunData, system: str) -> Iterator[dict[str, Any]]:
+    """Yield the means of a system, of all queries and by category, where there is one."""
     rows = leaderboard(run.board)
-    (row,) = (r for r in rows if r["system"] == system)
+    (row,) = [row for row in rows if row["system"] == system]
     for scorer in run.results.scorers:
         own = row["scores"][scorer.name]
         means = {"": own[headline(rows, scorer.name)], **own["categories"]}
@@ -135,11 +141,13 @@ def _results(run: RunData, system: str) -> Iterator[dict[str, Any]]:
 def _result(
     run: RunData, scorer: Scorer, category: str, cell: Mapping[str, Any]
 ) -> dict[str, Any]:
+    """Return one mean, with its interval and with what is not in it."""
     uncertainty: dict[str, Any] = {"num_samples": cell["n"]}
     if (interval := cell["ci95"]) is not None:
         low, high = interval
         ends = {"lower": low, "upper": high, "confidence_level": 0.95}
         uncertainty["confidence_interval"] = ends
+    counts = {name: str(cell[name]) for name in COUNTS if cell.get(name)}
     return {
         "evaluation_result_id": f"{scorer.name} {category}".rstrip(),
         "evaluation_name": f"{run.about.name} {category}".rstrip(),
@@ -147,30 +155,35 @@ def _result(
         "metric_config": _metric(scorer),
         "score_details": {
             "score": cell["mean"],
-            "details": {name: str(cell[name]) for name in COUNTS if cell.get(name)},
+            "details": counts,
             "uncertainty": uncertainty,
         },
     }
 
 
 def _source(run: RunData) -> dict[str, Any]:
+    """Return where the queries come from."""
     about = run.about.data
-    source = str(about.get("source", ""))
-    count = len(run.queries)
-    common = {
+    details = {}
+    for name in ("revision", "digest"):
+        if about.get(name):
+            details[name] = str(about[name])
+    source: dict[str, Any] = {
         "dataset_name": run.about.name,
-        "additional_details": {
-            name: str(about[name]) for name in ("revision", "digest") if about.get(name)
-        },
+        "additional_details": details,
     }
-    _, is_hub, repository = source.partition(_HUB)
+    _, is_hub, repository = str(about.get("source", "")).partition(_HUB)
     if not is_hub:
-        return common | {"source_type": "other"}
-    repo = repository.partition("@")[0]
-    return common | {"source_type": "hf_dataset", "hf_repo": repo, "samples_number": count}
+        return source | {"source_type": "other"}
+    return source | {
+        "source_type": "hf_dataset",
+        "hf_repo": repository.partition("@")[0],
+        "samples_number": len(run.queries),
+    }
 
 
 def _metric(scorer: Scorer) -> dict[str, Any]:
+    """Return what a scorer measures, and on which scale."""
     ends = bounds(scorer.scale)
     low, high = ends if ends is not None else ("-Infinity", "Infinity")
     metric: dict[str, Any] = {
@@ -191,10 +204,8 @@ def _metric(scorer: Scorer) -> dict[str, Any]:
 
 
 def _samples(run: RunData, answers: Sequence[QueryAnswer]) -> Iterator[dict[str, Any]]:
-    best = {
-        scorer.name: (bounds(scorer.scale) or (None, None))[scorer.direction == "higher"]
-        for scorer in run.results.scorers
-    }
+    """Yield a sample for each score of an answer, without what all samples share."""
+    best = {scorer.name: _best_value(scorer) for scorer in run.results.scorers}
     for answer in answers:
         query = answer.query.sample
         document = answer.document
@@ -230,21 +241,28 @@ def _samples(run: RunData, answers: Sequence[QueryAnswer]) -> Iterator[dict[str,
                 }
 
 
+def _best_value(scorer: Scorer) -> float | None:
+    """Return the best end of a scorer's scale; None where the scale has no ends."""
+    ends = bounds(scorer.scale)
+    if ends is None:
+        return None
+    low, high = ends
+    return high if scorer.direction == "higher" else low
+
+
 def _answer_of(query: Query, document: Document) -> dict[str, Any]:
     """Return the answer, or the whole conversation where it has several turns."""
     answers = [text_with_marks(answer.segments) for answer in document.answers]
     if len(answers) == 1:
         return {"interaction_type": "single_turn", "output": {"raw": answers}}
-    turns: list[tuple[str, str]] = []
+    messages: list[dict[str, Any]] = []
+
+    def say(role: str, text: str) -> None:
+        messages.append({"turn_idx": len(messages), "role": role, "content": text})
+
     for opening, reply in zip_longest(query.openings, answers):
-        turns += [(turn.role, text_with_marks(turn.content)) for turn in opening or ()]
+        for turn in opening or ():
+            say(turn.role, text_with_marks(turn.content))
         if reply is not None:
-            turns.append(("assistant", reply))
-    return {
-        "interaction_type": "multi_turn",
-        "output": None,
-        "messages": [
-            {"turn_idx": i, "role": role, "content": text}
-            for i, (role, text) in enumerate(turns)
-        ],
-    }
+            say("assistant", reply)
+    return {"interaction_type": "multi_turn", "output": None, "messages": messages}

@@ -44,11 +44,14 @@ def write(tracked: TrackedSystem, out: Path) -> None:
     client = mlflow.MlflowClient(tracking_uri=store, registry_uri=store)
     known = client.get_experiment_by_name(tracked.project)
     experiment = known.experiment_id if known else client.create_experiment(tracked.project)
-    tags = {"plait.run": tracked.group, "weights": tracked.weights}
-    tags["mlflow.note.content"] = tracked.warning
-    tags = {name: text for name, text in tags.items() if text}
+    tags = {"plait.run": tracked.group}
+    if tracked.weights:
+        tags["weights"] = tracked.weights
+    if tracked.warning:
+        tags["mlflow.note.content"] = tracked.warning
     run = client.create_run(experiment, run_name=tracked.name, tags=tags).info.run_id
     client.log_dict(run, dict(tracked.config), "config.json")
+    # Reasons why means lack stand in that file alone.
     for name, value in _flat({**tracked.config, "reasons": None}):
         client.log_param(run, _name(name), str(value)[:_LONGEST])
     for name, value in tracked.metrics.items():
@@ -64,6 +67,7 @@ def write(tracked: TrackedSystem, out: Path) -> None:
 
 
 def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
+    """Return the values of rows by column, as MLflow takes a table."""
     columns: dict[str, list[Any]] = {name: [] for name in rows[0]}
     for row in rows:
         for name, values in columns.items():
@@ -77,7 +81,7 @@ def _name(name: str) -> str:
 
 
 def _flat(config: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:
-    """Return the values of nested tables with their paths as names."""
+    """Yield the values of nested tables with their paths as names."""
     for name, value in config.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{place}{name}.")
@@ -86,11 +90,13 @@ def _flat(config: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any
 
 
 def _without_images(row: Row) -> dict[str, Any]:
+    """Return a row with the number of images in the place of their paths."""
     counts = {name: len(row[name]) for name in (QUESTION_IMAGES, IMAGES)}
     return {**row, **counts}
 
 
 def _of_images(rows: Sequence[Row], image: Any) -> Iterator[dict[str, Any]]:
+    """Yield a row for each image, with all else that is in the row it stands in."""
     for row in rows:
         for column, part in ((QUESTION_IMAGES, "question"), (IMAGES, "answer")):
             for number, path in enumerate(row[column], start=1):

@@ -99,6 +99,7 @@ def write_tracked(
             for tracked in iter_systems(run, systems, out):
                 process.submit(client.write, tracked, out).result()
         except BaseException:
+            # Ctrl-C too leaves no half of an export.
             shutil.rmtree(out, ignore_errors=True)
             raise
     shutil.rmtree(out / "images", ignore_errors=True)
@@ -131,7 +132,7 @@ def _environment(prefix: str, variables: Mapping[str, str]) -> Iterator[None]:
 def iter_systems(
     run: RunData, systems: Sequence[str], place: Path
 ) -> Iterator[TrackedSystem]:
-    """Return what trackers keep of some systems of a run, one after the other.
+    """Yield what trackers keep of some systems of a run, one after the other.
 
     Images are written to `place / "images"`, each once.
     """
@@ -141,18 +142,20 @@ def iter_systems(
     about = run.manifest
     rows = {row["system"]: row for row in leaderboard(board)}
     for system in board.systems:
-        if system.name in systems:
-            row = rows[system.name]
-            yield TrackedSystem(
-                project=str(about["data"]["name"]),
-                group=run.root.name,
-                name=system.name,
-                config=_config(run, board, system, row),
-                metrics=metrics_of(row),
-                weights=row["weights"] or "",
-                warning=board.warning,
-                rows=[_table_row(run, a, images) for a in _iter_answers(run, system.name)],
-            )
+        if system.name not in systems:
+            continue
+        row = rows[system.name]
+        answers = _iter_answers(run, system.name)
+        yield TrackedSystem(
+            project=str(about["data"]["name"]),
+            group=run.root.name,
+            name=system.name,
+            config=_config(run, board, system, row),
+            metrics=metrics_of(row),
+            weights=row["weights"] or "",
+            warning=board.warning,
+            rows=[_table_row(run, answer, images) for answer in answers],
+        )
 
 
 # ------------------------------------------------------------------------------ numbers
@@ -181,9 +184,11 @@ def metrics_of(row: Row) -> dict[str, float]:
 
 
 def _means(scorer: str, scores: Row) -> Iterator[tuple[str, Row]]:
+    """Yield the means of a scorer, but for those by field, with their names."""
     for part, group, cell in parts_of(scores):
         if part != "field":
-            yield "/".join(filter(None, (scorer, part, group))), cell
+            names = [name for name in (scorer, part, group) if name]
+            yield "/".join(names), cell
 
 
 # ------------------------------------------------------------------------------- config
@@ -252,6 +257,7 @@ def _facts_of_scorer(scorer: Scorer) -> dict[str, Any]:
 
 
 def _of_queries(run: RunData) -> str:
+    """Say of how many queries the tables are."""
     total = len(run.queries)
     if total <= MOST_QUERIES:
         return f"all {total:,} queries"
@@ -259,6 +265,7 @@ def _of_queries(run: RunData) -> str:
 
 
 def _iter_answers(run: RunData, system: str) -> Iterator[QueryAnswer]:
+    """Yield the answers of a system that are in its table, repeats of a query together."""
     repeats = range(1, run.manifest["config"]["repeats"] + 1)
     queries = [*islice(run.queries, MOST_QUERIES)]
     answers = [run.answers(system=system, query=queries, repeat=n) for n in repeats]
@@ -267,6 +274,7 @@ def _iter_answers(run: RunData, system: str) -> Iterator[QueryAnswer]:
 
 
 def _table_row(run: RunData, answer: QueryAnswer, images: ImageFiles) -> Row:
+    """Return an answer as a row: its question, its content, and every score or why not."""
     query = answer.query.sample
     document = answer.document
     asked = query.question if isinstance(query, Query) else ()
@@ -291,5 +299,9 @@ def _table_row(run: RunData, answer: QueryAnswer, images: ImageFiles) -> Row:
 
 
 def _paths(files: ImageFiles, content: Content) -> list[str]:
-    images = (segment for segment in content if isinstance(segment, Image))
-    return [str(files.out / files.path(image)) for image in images]
+    """Return the places of the images in content, which are written where they are not."""
+    paths = []
+    for segment in content:
+        if isinstance(segment, Image):
+            paths.append(str(files.out / files.path(segment)))
+    return paths

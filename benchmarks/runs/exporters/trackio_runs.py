@@ -52,7 +52,8 @@ def write(tracked: TrackedSystem, out: Path) -> None:
             raise UsageError(f"--format trackio: {error}") from error
         trackio.log({**tracked.metrics, "answers": trackio.Table(data=rows)})
         trackio.finish()
-    if tracked.name not in [run.name for run in trackio.Api().runs(tracked.project)]:
+    stored = {run.name for run in trackio.Api().runs(tracked.project)}
+    if tracked.name not in stored:
         raise WriteError(errno.EIO, f"trackio could not write {tracked.name} to {out}")
 
 

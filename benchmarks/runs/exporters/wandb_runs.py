@@ -58,25 +58,29 @@ def write(tracked: TrackedSystem, out: Path) -> None:
     rows = list(_with_image_columns(tracked.rows))
     table = wandb.Table(columns=list(rows[0]) if rows else [])
     for row in rows:
-        table.add_data(*(_cell(wandb, value) for value in row.values()))
+        cells = [_cell(wandb, value) for value in row.values()]
+        table.add_data(*cells)
     run.log({**tracked.metrics, "answers": table})
     run.finish()
 
 
 def _with_image_columns(rows: Sequence[Row]) -> Iterator[Row]:
-    """Return rows with a column for each image: W&B types columns, not lists in them."""
-    most = dict.fromkeys((QUESTION_IMAGES, IMAGES), 0)
+    """Yield rows with a column for each image: W&B types columns, not lists in them.
+
+    Where a row has fewer images than another, its further columns are None.
+    """
+    most_images = {QUESTION_IMAGES: 0, IMAGES: 0}
     for row in rows:
-        for column in most:
-            most[column] = max(most[column], len(row[column]))
+        for column in most_images:
+            most_images[column] = max(most_images[column], len(row[column]))
     for row in rows:
         cells: dict[str, Any] = {}
         for column, value in row.items():
-            if column not in most:
+            if column not in most_images:
                 cells[column] = value
                 continue
             name = column.removesuffix("s")
-            for number in range(most[column]):
+            for number in range(most_images[column]):
                 path = Path(value[number]) if number < len(value) else None
                 cells[f"{name} {number + 1}"] = path
         yield cells

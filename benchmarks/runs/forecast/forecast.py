@@ -89,7 +89,8 @@ class StageForecast(StageWork):
     @classmethod
     def of(cls, work: StageWork, rates: StageRates, workers: int) -> Self:
         """Return the forecast of a stage that has this much work left."""
-        own = {f.name: getattr(work, f.name) for f in fields(work)}
+        # A forecast is the work, with what is known of it besides.
+        own = {field.name: getattr(work, field.name) for field in fields(work)}
         return cls(**own, rates=rates, workers=workers)
 
     @property
@@ -344,7 +345,7 @@ class Forecast:
         notes = [self.headline]
         if self.missing:
             notes.append(f"Unknown, and not included: {', '.join(self.missing)}")
-        if any(s.rates.origin is Origin.PRIOR for s in self.stages):
+        if any(stage.rates.origin is Origin.PRIOR for stage in self.stages):
             notes.append(f"{Origin.PRIOR}: {ASSUMED}")
         if len(notes) > 1:
             notes.append(_MEASURE)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 from plait.benchmarks.runs.forecast.machines import Machine, same_gpu
 from plait.generators.base import StageSpec
@@ -90,7 +90,12 @@ ASSUMED = (
 
 def gpu_of(machine: Machine) -> Gpu | None:
     """Return the GPU of a machine; None where it has none, or no published figures here."""
-    return next((g for g in GPUS if machine.gpus and same_gpu(g.name, machine.gpu)), None)
+    if not machine.gpus:
+        return None
+    for gpu in GPUS:
+        if same_gpu(gpu.name, machine.gpu):
+            return gpu
+    return None
 
 
 def seconds_of(spec: StageSpec, machine: Machine) -> FigureRange | None:
@@ -106,10 +111,15 @@ def seconds_of(spec: StageSpec, machine: Machine) -> FigureRange | None:
         return _over(work.steps, SERVED)
     if not placed.num_gpus:
         return None if work.weight_bytes else work.cpu_s
-    if (gpu := gpu_of(machine)) is None:
+    gpu = gpu_of(machine)
+    if gpu is None:
         return None
-    ends = (_batch_s(spec, work, gpu, end) for end in get_args(RangeEnd))
-    computed = FigureRange(*ends) * (1 / placed.batch_size)
+    batch_s = FigureRange(
+        mean=_batch_s(spec, work, gpu, "mean"),
+        low=_batch_s(spec, work, gpu, "low"),
+        high=_batch_s(spec, work, gpu, "high"),
+    )
+    computed = batch_s * (1 / placed.batch_size)
     return computed.times(_SPEED) + work.cpu_s
 
 
@@ -124,16 +134,18 @@ def _batch_s(spec: StageSpec, work: Work, gpu: Gpu, end: RangeEnd) -> float:
     flops = gpu.flops * share * gpu.reached * gain
     bytes_per_s = gpu.bytes_per_s * share * BYTES_REACHED
     launch_s = work.blocks * LAUNCH_S / gain
-    known = max(
+    # Passes over the whole input: prompts are read, images denoised.
+    known_s = max(
         batch * work.flops.at(end) / flops,
         work.weight_bytes / bytes_per_s,
         work.passes * launch_s,
     )
+    # Steps of decoding, each of which reads all weights and what is remembered.
     read_s = (work.weight_bytes + batch * work.cache_bytes) / bytes_per_s
     # Kernels are launched while others are computed, but a token is chosen after all.
     step_s = max(read_s + TOKEN_S, batch * work.step_flops / flops + TOKEN_S, launch_s)
     call_s = CALL_S if work.passes or work.steps.mean else 0.0
-    return call_s + known + _steps(spec, work, batch, end) * step_s
+    return call_s + known_s + _steps(spec, work, batch, end) * step_s
 
 
 def _steps(spec: StageSpec, work: Work, batch: int, end: RangeEnd) -> float:
@@ -185,11 +197,11 @@ def break_even(
     saved_s = seconds.mean * (plain - compiled) / now
     if saved_s <= 0:
         return None
-    known = measured_s is not None
+    is_measured = measured_s is not None
     return BreakEven(
         compile_s=measured_s if measured_s is not None else work.compile_s,
         saved_s=saved_s,
-        measured=known,
+        measured=is_measured,
     )
 
 
@@ -203,4 +215,5 @@ def load_of(spec: StageSpec) -> FigureRange | None:
 
 
 def _over(amount: FigureRange, rate: FigureRange) -> FigureRange:
+    """Return an amount over a rate; the highest rate gives the lower end."""
     return amount.times(FigureRange(1 / rate.mean, 1 / rate.high, 1 / rate.low))

@@ -440,7 +440,11 @@ class Sources:
         if not groups:
             return rates
         best = groups[0]
-        known_shares = [share for run in best if (share := shares[run]) is not None]
+        known_shares = []
+        for run in best:
+            share = shares[run]
+            if share is not None:
+                known_shares.append(share)
         batches_by_run = dict(_first_batches(best, spec))
         together = Batches.pool(batches_by_run.values())
         first, *others = batches_by_run

@@ -1,5 +1,8 @@
 """The run that a forecast is made of: the engine itself on a virtual clock.
 
+    work = work_of(plan, counts, sources)     # what each stage has left, as is expected
+    simulate(work, rates, nodes).seconds      # how long that takes at these rates
+
 Allocation, queues and workers' hosts are those of a run
 (`plait.cluster.executors.simulated`). Only the jobs stand for others: where there are many,
 each is counted for several records and takes as long as they do, so that a large plan takes
@@ -9,7 +12,7 @@ no longer than a small one.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -32,7 +35,7 @@ from plait.cluster.walks import Walker
 from plait.cluster.worker import Receipt, WorkerInfo
 from plait.generators.base import Job, Outcome, OutcomeName, Skip, StageSpec, Walk
 from plait.generators.document import Query, Request
-from plait.generators.system import System
+from plait.generators.system import Role, System
 from plait.generators.work import FigureRange, RangeEnd
 from plait.scorers.base import Scorer
 
@@ -76,26 +79,27 @@ def work_of(
     references and what the scorers can score (`Share`).
     """
     expected = _Expected(plan, sources)
-    work = []
     feeders = plan.feeders
+    work = []
     for tally in counts:
-        flows: dict[str, float] = {}
+        flows = defaultdict[str, float](float)
+        # Each once, in their order.
         grounds: dict[str, None] = {}
         for (system, feeder), jobs in tally.later_of.items():
             share = expected.share(tally.spec, system)
-            flows[feeder] = flows.get(feeder, 0.0) + jobs * share.part
+            flows[feeder] += jobs * share.part
             if share.ground:
                 grounds[share.ground] = None
-        work.append(
-            StageWork(
-                spec=tally.spec,
-                known=float(tally.distinct - tally.done),
-                flows=flows,
-                feeders=frozenset(feeders.get(tally.spec.digest, ())),
-                grounds=tuple(grounds),
-            )
+        of_stage = StageWork(
+            spec=tally.spec,
+            known=float(tally.distinct - tally.done),
+            flows=flows,
+            feeders=frozenset(feeders.get(tally.spec.digest, ())),
+            grounds=tuple(grounds),
         )
-    return tuple(w for w in work if w.jobs > 0)
+        if of_stage.jobs > 0:
+            work.append(of_stage)
+    return tuple(work)
 
 
 class Share(NamedTuple):
@@ -111,7 +115,11 @@ _ALL = Share(1.0)
 
 @dataclass(frozen=True, eq=False)
 class _Expected:
-    """How many of the jobs that follow others are expected."""
+    """Tells how many of the jobs that follow others are expected.
+
+    A plan knows upper bounds alone: as many images as an answer may hold, every image drawn
+    again as often as is allowed, every answer judged.
+    """
 
     plan: Plan
     sources: Sources
@@ -132,23 +140,31 @@ class _Expected:
 
     def share(self, spec: StageSpec, system: str) -> Share:
         """Return the share of a stage's jobs that follow drafts of `system`."""
-        own = next((s for s in self.plan.systems if s.name == system), None)
+        systems = {own.name: own for own in self.plan.systems}
+        own = systems.get(system)
         if own is None:
             return _ALL
-        draft = own.roles.get("draft")
-        drafts = own.limits.drafts
-        if draft is not None and drafts > 1 and spec.digest == draft.digest:
+        if own.limits.drafts > 1 and _has_role(own, "draft", spec):
             return self._share_of_attempts(own)
-        if any(spec.digest in _digests(s.stages[1:]) for s in self.plan.systems):
+        if self._draws(spec):
             if system not in self._images:
                 self._images[system] = self._share_of_images(own)
             drawn = self._images[system]
-            critic = own.roles.get("critic")
-            if critic is not None and spec.digest == critic.digest:
+            if _has_role(own, "critic", spec):
                 return drawn._replace(part=drawn.part * _looks_of_a_drawing(own))
             return drawn
-        scorers = [s for s in self.plan.scorers if spec.digest in _digests(s.stages)]
-        return self._share_of_scores(spec, own, scorers) if scorers else _ALL
+        judges = []
+        for scorer in self.plan.scorers:
+            if spec.digest in _digests(scorer.stages):
+                judges.append(scorer)
+        return self._share_of_scores(spec, own, judges) if judges else _ALL
+
+    def _draws(self, spec: StageSpec) -> bool:
+        """Return whether a stage works on images: it follows a system's first stage."""
+        for system in self.plan.systems:
+            if spec.digest in _digests(system.stages[1:]):
+                return True
+        return False
 
     def _share_of_images(self, system: System) -> Share:
         """Return the share of the images that answers may hold."""
@@ -162,7 +178,7 @@ class _Expected:
             ground = f"images of earlier runs{again}" if again else ""
             return Share(min(1.0, measured / most) * redrawn, ground)
         asking = [query for query in self.queries if query.wants_images]
-        most = sum(map(system.most_images, self.queries))
+        most = sum(system.most_images(query) for query in self.queries)
         images = sum(system.expected_images(query) for query in asking)
         if not most:
             return _ALL
@@ -201,6 +217,13 @@ _JUDGED = "each answer that can be scored, once, with the images expected of it"
 _FIRST_PLAN = "plans that can be read at once"
 _REFERENCES = "as many images as the references hold"
 _HALF = "half of the images that are allowed"
+"""What expected numbers rest on, for people."""
+
+
+def _has_role(system: System, role: Role, spec: StageSpec) -> bool:
+    """Return whether a stage is the one that has a role in a system, such as `critic`."""
+    stage = system.roles.get(role)
+    return stage is not None and stage.digest == spec.digest
 
 
 def _looks_of_a_drawing(system: System) -> float:
@@ -214,12 +237,16 @@ def _digests(stages: Iterable[StageSpec]) -> set[str]:
 
 
 def _ground_of_images(system: System, asking: Sequence[Query]) -> str:
+    """Say what the number of images in answers to the queries `asking` rests on."""
     if system.limits.images_of_reply <= 1:
         return "one image an answer that should hold any, as its protocol draws"
-    told = sum(bool(q.reference and q.reference.images) for q in asking)
-    if told == len(asking):
+    with_reference = 0
+    for query in asking:
+        if query.reference and query.reference.images:
+            with_reference += 1
+    if with_reference == len(asking):
         return _REFERENCES
-    return f"{_REFERENCES}, else {_HALF}" if told else _HALF
+    return f"{_REFERENCES}, else {_HALF}" if with_reference else _HALF
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,15 +272,20 @@ def simulate(
 
     Stages that fit on no node take no time, nor does what is not known of others.
     """
-    workers: dict[str, int] = {}
+    # Which stages fit, by the digest.
+    most_workers: dict[str, int] = {}
     placed: dict[str, StageWork] = {}
+    unplaced: list[str] = []
     for of_stage in work:
         digest = of_stage.spec.digest
-        workers[digest] = _most_workers(of_stage.spec, nodes)
-        if workers[digest]:
+        most_workers[digest] = _most_workers(of_stage.spec, nodes)
+        if most_workers[digest]:
             placed[digest] = of_stage
+        else:
+            unplaced.append(of_stage.spec.name)
+
     jobs = max((of_stage.jobs for of_stage in placed.values()), default=0.0)
-    most = max(workers.values(), default=0)
+    most = max(most_workers.values(), default=0)
     # A job stands for `scale` records: so many jobs remain that no worker is idle merely
     # for want of them, and a run of millions of records is still simulated in seconds.
     scale = max(1.0, jobs / max(_LEAST_JOBS, _JOBS_PER_WORKER * most))
@@ -262,42 +294,64 @@ def simulate(
     for digest, own in placed.items():
         counts[digest] = math.ceil(own.jobs / scale)
         records[digest] = own.jobs / counts[digest]
+
+    # How closely the engine looks at idle workers: a thousandth of the slowest stage.
     speeds = _Rates(records=records, by_stage=rates, end=end)
     longest_s = 0.0
     for digest, own in placed.items():
-        longest_s = max(longest_s, own.jobs / workers[digest] * speeds.seconds(digest))
+        stage_s = own.jobs / most_workers[digest] * speeds.seconds(digest)
+        longest_s = max(longest_s, stage_s)
     tick_s = max(1.0, _TICK * longest_s)
+
     world = World(nodes, speeds, make_worker=CountingWorker, tick_s=tick_s)
     # No directory of a user is looked at, whatever its name.
     with TemporaryDirectory() as nowhere, world.driver() as executor:
         engine = _CountingEngine(executor, Path(nowhere), [*placed.values()], scale, counts)
         engine.run()
         seconds = world.now
-        world.pass_time(1.0)  # until the hosts have ended
+        # Until the hosts have ended.
+        world.pass_time(1.0)
     return Simulated(
         seconds=seconds,
         gpu_seconds=world.gpu_seconds,
         workers=engine.workers,
-        unplaced=[w.spec.name for w in work if w.spec.digest not in placed],
+        unplaced=unplaced,
     )
 
 
 def _most_workers(spec: StageSpec, nodes: Sequence[Node]) -> int:
+    """Return how many workers of a stage fit on all nodes together."""
     need = Resources.of_placement(spec.placement)
-    return sum(_fitting(need, node.total) for node in nodes if need.fits(node.total))
+    workers = 0
+    for node in nodes:
+        if need.fits(node.total):
+            workers += _workers_on(node.total, need)
+    return workers
 
 
-def _fitting(need: Resources, total: Resources) -> int:
+def _workers_on(total: Resources, need: Resources) -> int:
     """Return how many workers with a need fit on a node of which nothing is taken."""
-    pairs = ((total.gpus, need.gpus), (total.cpus, need.cpus), (total.memory, need.memory))
-    return int(min((has / takes for has, takes in pairs if takes > 0), default=1.0))
+    limits = []
+    for has, takes in (
+        (total.gpus, need.gpus),
+        (total.cpus, need.cpus),
+        (total.memory, need.memory),
+    ):
+        if takes > 0:
+            limits.append(has / takes)
+    # A worker that takes nothing counts once on each node.
+    return int(min(limits, default=1.0))
 
 
 _ONLY_COUNTED = Skip("only counted")
 
 
 class _CountingEngine(Engine):
-    """Has jobs counted that stand for `scale` records, those of all stages side by side."""
+    """Has jobs counted that stand for `scale` records, those of all stages side by side.
+
+    What the engine takes from records and stores there is replaced by a set of keys; all
+    decisions about workers and batches are the engine's own.
+    """
 
     def __init__(
         self,
@@ -307,14 +361,21 @@ class _CountingEngine(Engine):
         scale: float,
         counts: Mapping[str, int],
     ) -> None:
+        """`counts` are the jobs of each stage of `work`, by its digest."""
         options = EngineOptions(placement_timeout_s=math.inf)
         super().__init__(executor, root, options)
-        self._work = {w.spec.digest: w for w in work}
-        self._specs = {w.spec.digest: _scale(w.spec, scale) for w in work}
+        self._work: dict[str, StageWork] = {}
+        self._specs: dict[str, StageSpec] = {}
+        """As the engine sees them: with batches of jobs."""
+        self._feeders: dict[str, frozenset[str]] = {}
+        for of_stage in work:
+            digest = of_stage.spec.digest
+            self._work[digest] = of_stage
+            self._specs[digest] = _scale(of_stage.spec, scale)
+            self._feeders[digest] = of_stage.feeders
         self._counts = counts
         self._scale = scale
-        feeders = {digest: w.feeders for digest, w in self._work.items()}
-        self._outlook: Outlook = Outlook(feeders, sum(counts.values()))
+        self._outlook: Outlook = Outlook(self._feeders, sum(counts.values()))
         self._foreseen = list(self._specs.values())
         self._counted: set[str] = set()
         """Keys of the jobs that have ended."""
@@ -323,30 +384,40 @@ class _CountingEngine(Engine):
 
     def run(self) -> None:
         """Turn until all jobs are counted."""
+        # The first job of each stage, then the second of each, and so on.
         for number in range(max(self._counts.values(), default=0)):
             for digest, count in self._counts.items():
                 if number < count:
                     self._outlook.open_walk()
                     self._advance(Walker(self._walk(digest, number)))
-        feeders = {digest: w.feeders for digest, w in self._work.items()}
         while self._waiting:
-            self._note_growth(feeders)
+            self._note_growth(self._feeders)
             self._turn(0.1)
-            ready = (r.queue.spec.digest for r in self._pool.replicas if r.state == "ready")
-            self.workers |= Counter(ready)
+            ready = Counter[str]()
+            for replica in self._pool.replicas:
+                if replica.state == "ready":
+                    ready[replica.queue.spec.digest] += 1
+            # Keeps the larger count of each stage.
+            self.workers |= ready
         self._pool.kill_all()
 
     def _walk(
         self, digest: str, number: int, after: frozenset[str] = frozenset()
     ) -> Walk[Any]:
-        """Have a job done once the one that it follows from is, if any."""
+        """Have a job done once the one that it follows from is, if any.
+
+        `after` are the stages whose jobs follow from this one, so that none follows from
+        itself where stages feed each other.
+        """
         work = self._work[digest]
-        at = (number + 0.5) * work.jobs / self._counts[digest] - work.known
+        # Where its records lie among all of the stage: first those that can start at once,
+        # then those of each feeder. What is left of that counts from the feeder's own.
+        place = (number + 0.5) * work.jobs / self._counts[digest] - work.known
         for feeder, jobs in work.flows.items():
-            if 0 <= at < jobs and feeder in self._work and feeder not in after:
-                place = int(at / jobs * self._counts[feeder])
-                yield from self._walk(feeder, place, after | {digest})
-            at -= jobs
+            if 0 <= place < jobs and feeder in self._work and feeder not in after:
+                feeding = int(place / jobs * self._counts[feeder])
+                yield from self._walk(feeder, feeding, after | {digest})
+            place -= jobs
         yield [Job(self._specs[digest], Request((), seed=number), str(number))]
         return _ONLY_COUNTED
 
@@ -372,19 +443,24 @@ class _CountingEngine(Engine):
 
 def _scale(spec: StageSpec, scale: float) -> StageSpec:
     """Return a stage whose batches of jobs stand for its batches of records."""
-    size = max(1, round(spec.placement.batch_size / scale))
+    jobs = max(1, round(spec.placement.batch_size / scale))
     # What stands for many records may take as long as they do.
-    placement = replace(spec.placement, batch_size=size, batch_timeout_s=math.inf)
+    placement = replace(spec.placement, batch_size=jobs, batch_timeout_s=math.inf)
     return replace(spec, placement=placement)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Rates(Speeds):
+    """How long workers take on the virtual clock, by what is known of their stages."""
+
     records: Mapping[str, float]
+    """For how many records a job stands, by the stage's digest."""
     by_stage: Mapping[str, StageRates]
     end: RangeEnd
+    """Of every range: its mean, its lower or its upper end."""
 
     def of(self, spec: StageSpec, method: str, records: int) -> float:
+        """Return the seconds of a worker's method; `records` are jobs here."""
         rates = self.by_stage.get(spec.digest, StageRates())
         match method:
             case "load":

@@ -1,8 +1,11 @@
 """Data brought to a local folder, and the rows of its files.
 
-Paths, snapshots of Hub data sets and unpacked archives; JSON, lines of it, and tables. A
-byte that is not UTF-8 becomes a lone surrogate, so that it is the row which has it that
-breaks a rule, and no other.
+    found = locate("hf:ORG/NAME@REV", ("*.json",))    # a folder on this machine
+    rows, digest = load_rows(found.file("rows.json"))
+
+What all readers of data share: paths, snapshots of Hub data sets and unpacked archives;
+JSON, lines of it, tables, Parquet and Arrow. A byte that is not UTF-8 becomes a lone
+surrogate, so that it is the row which has it that breaks a rule, and no other.
 """
 
 from __future__ import annotations
@@ -60,17 +63,17 @@ class Located(NamedTuple):
 
     def file(self, *names: str) -> Path:
         """Return the file, or the first of these in the folder; TaskError for none."""
-        files = (self.path, *(self.path / name for name in names))
-        file = next(filter(Path.is_file, files), None)
-        if file is None:
-            raise TaskError(f"{self.path} holds no {' or '.join(names)}")
-        return file
+        for file in (self.path, *[self.path / name for name in names]):
+            if file.is_file():
+                return file
+        raise TaskError(f"{self.path} holds no {' or '.join(names)}")
 
     def files(self, names: Sequence[str], hint: str = "") -> list[Path]:
         """Return all of these in the folder, or one as a file; TaskError for others."""
         files = [self.path]
         if self.path.is_dir():
-            files = [*filter(Path.is_file, (self.path / name for name in names))]
+            every = [self.path / name for name in names]
+            files = [file for file in every if file.is_file()]
         if not files or any(file.name not in names for file in files):
             known = ", ".join(names)
             raise TaskError(f"{self.path} is none of {known} and holds none of them{hint}")
@@ -121,6 +124,7 @@ def snapshot(data: str, patterns: Sequence[str]) -> Path:
 
 
 def _explain(name: str, revision: str, error: Exception) -> str:
+    """Say why a data set of the Hub cannot be had, and what to do."""
     lines = str(error).strip().splitlines() or [type(error).__name__]
     access = (
         "MMIE/MMIE asks for access on its Hub page first; then log in"
@@ -141,6 +145,7 @@ def unpack(archive: Path, cache: Path) -> Path:
     written, no links and no devices. Raises TaskError for an archive that is damaged or
     names files outside its folder, and where `cache` cannot be written.
     """
+    # An archive that has changed is unpacked into another folder.
     stat = archive.stat()
     about = f"{os.path.realpath(archive)}\n{stat.st_size}\n{stat.st_mtime_ns}"
     target = cache / "unpacked" / hashlib.sha256(os.fsencode(about)).hexdigest()[:16]
@@ -156,7 +161,8 @@ def unpack(archive: Path, cache: Path) -> Path:
             try:
                 folder.rename(target)
             except OSError:
-                if not target.is_dir():  # else another process was faster
+                # Where it is there now, another process was faster.
+                if not target.is_dir():
                     raise
     except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise TaskError(f"{archive} cannot be unpacked: {error}") from error
@@ -169,6 +175,7 @@ def unpack(archive: Path, cache: Path) -> Path:
 
 
 def _extract(archive: Path, folder: Path) -> None:
+    """Write the regular files of an archive below `folder`; TarError for a name outside."""
     with gzip.open(archive) as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
         for member in tar:
             source = tar.extractfile(member) if member.isfile() else None
@@ -177,12 +184,17 @@ def _extract(archive: Path, folder: Path) -> None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with path.open("wb") as file:
                     shutil.copyfileobj(source, file)
+        # To the very end, where the checksum is.
         while stream.read(1 << 20):
-            pass  # the checksum is at the very end
+            pass
 
 
 def _inside(folder: Path, name: str) -> Path:
-    parts = [p for p in name.replace("\\", "/").split("/") if p not in ("", ".")]
+    """Return where a member is written, below `images/`; TarError for any place outside."""
+    parts = []
+    for part in name.replace("\\", "/").split("/"):
+        if part not in ("", "."):
+            parts.append(part)
     if name.startswith("/") or ".." in parts or not parts or "\0" in name:
         raise tarfile.TarError(f"it names a file outside its folder: {name!r}")
     if parts[0] != "images":
@@ -258,13 +270,14 @@ def load_any_rows(path: AnyPath) -> list[Any]:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as error:
-        content = [_value(line) for line in text.split("\n") if line.strip()]
+        content = [_json_or_text(line) for line in text.split("\n") if line.strip()]
         if not any(isinstance(row, dict) for row in content):
             raise TaskError(f"{path} is neither JSON nor lines of it: {error}") from None
     return content if isinstance(content, list) else [content]
 
 
-def _value(line: str) -> Any:
+def _json_or_text(line: str) -> Any:
+    """Return what a line holds, or the line itself where it is not JSON."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError):
@@ -319,6 +332,7 @@ class FilesAsFound:
 
 
 def _state_of(path: Path) -> tuple[int, int, int]:
+    """Return what changes when a file is written to or replaced; TaskError for no file."""
     try:
         stat = path.stat()
     except OSError as error:
@@ -338,6 +352,7 @@ def _bytes_of(path: AnyPath) -> bytes:
 
 
 def _decode(path: AnyPath, data: bytes) -> str:
+    """Return bytes as text, those that are no UTF-8 as surrogates; TaskError for UTF-16."""
     refuse_other_text(path, data)
     return data.decode("utf-8-sig", "surrogateescape")
 
@@ -355,12 +370,14 @@ def _refuse_pointer(path: AnyPath, data: bytes) -> None:
 
 
 def _text_of(path: Path) -> tuple[str, str]:
+    """Return the text of a file and the SHA-256 of its bytes; TaskError."""
     data = _bytes_of(path)
     return _decode(path, data), hashlib.sha256(data).hexdigest()
 
 
 @contextlib.contextmanager
 def _decoding(path: Path) -> Iterator[None]:
+    """Within it, text of `path` that is not JSON raises TaskError."""
     try:
         yield
     except (ValueError, RecursionError) as error:
@@ -380,7 +397,8 @@ class Rows:
 
     def __iter__(self) -> Iterator[Any]:
         """Yield each row."""
-        return (row for _, row in self._with_places())
+        for _, row in self._with_places():
+            yield row
 
     def lines(self) -> Iterator[int]:
         """Yield the line, from 1, at which each row begins."""
@@ -395,11 +413,13 @@ class Rows:
         """Yield each row with its place in the text."""
         begin = _BEGIN.match(self.text)
         if begin is None:
+            # It raises the error that says what the file holds instead.
             load_json(self.path, list, "a list of rows")
             return
         decode = json.JSONDecoder().raw_decode
         at = begin.end()
-        ended = begin[1]
+        # Of an empty list the closing bracket follows at once.
+        ended = begin[1] is not None
         with _decoding(self.path):
             while not ended:
                 row, end = decode(self.text, at)
@@ -433,16 +453,17 @@ def load_table(
     """
     # In published tables of tabs every cell is quoted; where one is not, its quotation mark
     # would take in the rows that follow.
-    strict = delimiter == "\t"
+    is_strict = delimiter == "\t"
     try:
         with path.open("rb") as binary, cells_of_any_length():
             refuse_other_text(path, binary.peek(len(LFS_POINTER)))
             file = io.TextIOWrapper(binary, "utf-8-sig", "surrogateescape", newline="")
             table = csv.DictReader(
-                file, delimiter=delimiter, restkey=_MORE, restval="", strict=strict
+                file, delimiter=delimiter, restkey=_MORE, restval="", strict=is_strict
             )
             names = table.fieldnames or ()
-            if lacking := [name for name in columns if name not in names]:
+            lacking = [name for name in columns if name not in names]
+            if lacking:
                 raise TaskError(
                     f"{path} lacks the columns {', '.join(lacking)} of the published file; "
                     f"it has {', '.join(names) or 'none'}"
@@ -461,10 +482,10 @@ def parquet_files(root: Path, split: str) -> list[Path]:
     All where no name begins with the split; TaskError where there are none.
     """
     files = [root] if root.is_file() else sorted(root.rglob("*.parquet"))
-    parts = [p for p in files if p.name.startswith(split)] or files
-    if not parts:
+    if not files:
         raise TaskError(f"{root} holds no Parquet files")
-    return parts
+    of_split = [file for file in files if file.name.startswith(split)]
+    return of_split or files
 
 
 def parquet_rows(paths: Iterable[Path]) -> Iterator[Any]:
@@ -508,7 +529,7 @@ def _arrow_reader(file: Any) -> Any:
     except pa.ArrowInvalid:
         file.seek(0)
         opened = pa.ipc.open_file(file)
-        batches = (opened.get_batch(i) for i in range(opened.num_record_batches))
+        batches = map(opened.get_batch, range(opened.num_record_batches))
         return pa.RecordBatchReader.from_batches(opened.schema, batches)
 
 
@@ -529,13 +550,16 @@ def column_names(path: Path) -> tuple[str, ...]:
 
 
 def _plain_rows(batch: Any) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a batch as plain values."""
     try:
         yield from batch.to_pylist()
     except UnicodeDecodeError:
         # One text that is no UTF-8 fails the whole batch, which is then read by cells.
-        columns = [list(map(_plain, column)) for column in batch.columns]
-        for cells in zip(*columns, strict=True):
-            yield dict(zip(batch.schema.names, cells, strict=True))
+        for row in range(batch.num_rows):
+            values = {}
+            for name, column in zip(batch.schema.names, batch.columns, strict=True):
+                values[name] = _plain(column[row])
+            yield values
 
 
 def _plain(scalar: Any) -> Any:

@@ -13,8 +13,7 @@ import pytest
 from picture_helpers import flat
 
 from plait.benchmarks.runs.config import RunConfig
-from plait.benchmarks.runs.planning import _need
-from plait.cluster.counts import StageCount
+from plait.benchmarks.runs.planning import _need_text
 from plait.generators.base import StageSpec
 from plait.generators.checkpoints import pinning
 from plait.generators.document import Image, Query, Text, Turn
@@ -154,7 +153,7 @@ def test_a_model_names_its_server() -> None:
     assert placement.server.env == (("A", "b"),)
     assert (placement.num_gpus, placement.num_cpus, placement.workers) == (2, 3, 4)
     assert spec.identity == "endpoint:local sh 1.0"
-    assert _need(StageCount(spec)) == "server local: 2 GPU, 3 CPU, 16 at a time"
+    assert _need_text(spec.placement) == "server local: 2 GPU, 3 CPU, 16 at a time"
     models = Models(weights="pretrained", overrides={"openai:m": {"server": "mine"}})
     alone = lvlm_spec("openai:m", models)
     assert (alone.placement.server, alone.identity) == (None, "endpoint:mine")
