@@ -30,7 +30,8 @@ from plait.scorers.base import (
 )
 from plait.scorers.own_parts import parts_of_class, scale_of_parts
 from plait.scorers.parts import KINDS, PartScale, PartTable
-from plait.scorers.turns import TurnsScorer, name_of_turn_scorer
+from plait.scorers.turn_names import name_of_turn_scorer
+from plait.scorers.turns import TurnsScorer
 from plait.scorers.vqa import is_vqa
 
 if TYPE_CHECKING:

@@ -34,13 +34,11 @@ from plait.generators.errors import UsageError
 from plait.generators.walks import together
 from plait.scorers.base import NoScore, Scorer, with_stage
 from plait.scorers.parts import PartScale, PartTable
+from plait.scorers.turn_names import LOOKING_BACK
 
 TURNS = "turns"
 """Metadata of a query that is a session: a JSON list, one `AskedTurn` for each turn of the
 user. Its reference has one answer for each, an empty one where the data give none."""
-EACH = "turns"
-LOOKING_BACK = "looking-back"
-PREFIXES = (EACH, LOOKING_BACK)
 _SAYS_NOTHING = "the data do not say which turns of the query look back"
 
 
@@ -65,12 +63,6 @@ def session_turns(query: Query) -> tuple[AskedTurn, ...]:
     """Return what the data say of each turn; nothing of a query that is no session."""
     rows = json.loads(query.metadata.get(TURNS, "[]"))
     return tuple(AskedTurn(**row) for row in rows)
-
-
-def name_of_turn_scorer(name: str) -> str:
-    """Return the scorer that `turns:SCORER` and its kin ask; any other name as it is."""
-    prefix, colon, rest = name.partition(":")
-    return rest if colon and prefix in PREFIXES else name
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,7 +45,7 @@ from plait.generators.catalogue import Named, by_prefix
 from plait.generators.files import write_whole
 from plait.scorers.base import Scorer
 from plait.scorers.statistics.estimate import Floats
-from plait.scorers.turns import name_of_turn_scorer
+from plait.scorers.turn_names import name_of_turn_scorer
 
 FILE = "judges.json"
 """The same as plain data, in a run directory."""

@@ -55,7 +55,7 @@ from plait.scorers.judging.sources import Mode, RubricSource, parse_rubric
 from plait.scorers.statistics.estimate import LEAST
 from plait.scorers.statistics.margins import Margin, parse_margin
 from plait.scorers.statistics.multiple import Correction
-from plait.scorers.turns import name_of_turn_scorer
+from plait.scorers.turn_names import name_of_turn_scorer
 
 OFFICIAL = "official:"
 """Prefix of `data` that already holds answers."""

@@ -44,7 +44,7 @@ from plait.scorers.judging.resolve import (
     refuse_wrong_rubric,
     takes_run_rubric,
 )
-from plait.scorers.turns import name_of_turn_scorer
+from plait.scorers.turn_names import name_of_turn_scorer
 
 P = TypeVar("P", System, Scorer)
 _WITH_SETTINGS = (Named.NATIVE, Named.SERVED, Named.LVLM, Named.T2I, Named.SCORER)

@@ -243,8 +243,7 @@ class JanusLoop(JanusCondition):
             generation_mode="image",
         )
         for track, codes in zip(tracks, written.tolist(), strict=True):
-            for code in codes:
-                track.take(code)
+            track.take_all(codes)
         return tracks
 
 

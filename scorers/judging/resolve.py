@@ -38,7 +38,7 @@ from plait.scorers.judging.unison import UnisonJudge
 from plait.scorers.judging.user_examiner import UserExaminer, schema_of
 from plait.scorers.judging.user_judge import UserRubricJudge
 from plait.scorers.judging.user_rubric import read_user_rubric
-from plait.scorers.turns import name_of_turn_scorer
+from plait.scorers.turn_names import name_of_turn_scorer
 from plait.scorers.vqa import is_vqa
 
 

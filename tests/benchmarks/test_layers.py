@@ -201,6 +201,7 @@ VALUES_OF_SCORERS = (
     "plait.scorers.judging.summaries",
     "plait.scorers.parts",
     "plait.scorers.statistics",
+    "plait.scorers.turn_names",
 )
 
 

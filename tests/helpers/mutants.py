@@ -134,8 +134,8 @@ MUTANTS = (
     Mutant(
         "answers of a batch go to the wrong requests",
         "pipelines/vlm/stage.py",
-        "parts = zip(prompts, texts, lengths, strict=True)",
-        "parts = zip(prompts, texts[1:] + texts[:1], lengths, strict=True)",
+        "in zip(prompts, tracks, lengths, strict=True)",
+        "in zip(prompts, [*tracks[1:], *tracks[:1]], lengths, strict=True)",
         WRITING,
     ),
     Mutant(
@@ -194,8 +194,8 @@ MUTANTS = (
     Mutant(
         "truth takes left for right",
         "scorers/truth/image_reader.py",
-        "{'left' if x < middle else 'right'}",
-        "{'right' if x < middle else 'left'}",
+        '"left" if x < middle else "right"',
+        '"right" if x < middle else "left"',
         TRUTH,
     ),
     Mutant(
