@@ -20,6 +20,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from plait.generators.architectures import config_of, read_config
+from plait.generators.errors import UsageError
 from plait.generators.loading.strict import silence_transformers
 
 SPACE = "\u0120"
@@ -49,10 +50,10 @@ PUBLISHED: Mapping[str, str] = {
 def dummy(name: str, dtype: torch.dtype, device_map: Any) -> tuple[Any, Any]:
     """Return the full-size model, its values made on its devices, and its processor.
 
-    Raises ValueError for a model whose architecture is not known.
+    Raises UsageError for a model whose architecture is not known.
     """
     if name not in PUBLISHED:
-        raise ValueError(
+        raise UsageError(
             f"no full-size configuration of {name!r} is known for dummy weights; "
             f"valid are {', '.join(PUBLISHED)}"
         )

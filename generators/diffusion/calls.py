@@ -16,6 +16,7 @@ from diffusers.utils import is_bs4_available, is_ftfy_available
 from plait.generators.diffusion.designs import DESIGNS
 from plait.generators.diffusion.inputs import SEEING
 from plait.generators.diffusion.settings import PLAIT_SETS, DiffusionSettings
+from plait.generators.errors import UsageError
 from plait.generators.names import unknown
 
 _TRUE_CFG = "true_cfg_scale"
@@ -30,7 +31,7 @@ _UNNAMED = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 class Call:
     """What every call of a pipeline is given besides conditions and generators.
 
-    ValueError names what the pipeline does not take, and why.
+    UsageError names what the pipeline does not take, and why.
     """
 
     arguments: dict[str, Any]
@@ -60,7 +61,7 @@ class Call:
         given = self._arguments_of_settings()
         own = settings.arguments
         if doubled := sorted(own.keys() & given.keys()):
-            raise ValueError(
+            raise UsageError(
                 f"guidance and arguments.{doubled[0]} both set {doubled[0]} of "
                 f"{self._kind}; set one of them"
             )
@@ -92,7 +93,7 @@ class Call:
                 raise unknown(what, name, filter(_settable, self._defaults))
         cleaning = own.get("clean_caption")
         if cleaning and not (is_bs4_available() and is_ftfy_available()):
-            raise ValueError(
+            raise UsageError(
                 "arguments.clean_caption needs the packages beautifulsoup4 and ftfy, "
                 "without which the pipeline would leave captions as they are"
             )
@@ -119,9 +120,9 @@ class Call:
                 unsupported.append(name)
         if unsupported:
             hint = self._other_guidance() if self._guiding in unsupported else ""
-            raise ValueError(f"{self._kind} does not take {', '.join(unsupported)}{hint}")
+            raise UsageError(f"{self._kind} does not take {', '.join(unsupported)}{hint}")
         if (settings.guidance or 0) > 1 and (reason := _what_is_ignored(self._pipeline)):
-            raise ValueError(
+            raise UsageError(
                 f"{self._kind} does not use guidance {settings.guidance:g}: {reason}; omit "
                 "guidance"
             )
@@ -178,14 +179,14 @@ class Call:
         guided = (scale or 0) > 1 and not _embeds_guidance(self._pipeline)
         if negative is not None and not guided:
             setting = "guidance" if needed == self._guiding else f"arguments.{needed}"
-            raise ValueError(
+            raise UsageError(
                 f"{self._kind} does not take negative_prompt while its {needed} is {scale}:"
                 f" it would have no effect; set {setting} above 1 or no negative_prompt"
             )
         if negative is not None or not guided or needed != _TRUE_CFG:
             return negative, {}
         if self._guiding != _TRUE_CFG:
-            raise ValueError(
+            raise UsageError(
                 f"{self._kind} does not use {needed} {scale:g} without a negative prompt; "
                 "set negative_prompt"
             )

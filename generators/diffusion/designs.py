@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
 from plait.generators.architectures import Config, config_of
+from plait.generators.errors import UsageError
 
 TokenizerKind = Literal[
     "clip", "t5", "byt5", "qwen", "gemma", "glm-image", "qwen-vl", "pixtral"
@@ -82,7 +83,7 @@ PUBLISHED: Mapping[str, str] = _architecture_of_checkpoints()
 def _check_known(architecture: str) -> str:
     if architecture not in DESIGNS:
         valid = ", ".join(map(repr, DESIGNS))
-        raise ValueError(f"{architecture!r} is not an architecture; valid are {valid}")
+        raise UsageError(f"{architecture!r} is not an architecture; valid are {valid}")
     return architecture
 
 

@@ -36,6 +36,7 @@ from plait.generators.diffusion.settings import (
     FurtherFilesSettings,
     architecture_of,
 )
+from plait.generators.errors import UsageError
 from plait.generators.images import Drawing
 from plait.generators.loading.strict import device_of
 from plait.generators.overflow import no_numbers
@@ -54,14 +55,14 @@ PipelineReader = Callable[[DiffusionSettings, torch.dtype], Any]
 def load_pipeline(
     settings: DiffusionSettings, weights: Weights, read: PipelineReader = load_published
 ) -> Any:
-    """Return the pipeline on its device; CheckpointError or ValueError say why not.
+    """Return the pipeline on its device; CheckpointError or UsageError say why not.
 
-    The ValueErrors (AttentionError among them) name the valid choices. `read` is for
+    A UsageError or an AttentionError names the valid choices. `read` is for
     checkpoints that are more than a pipeline of diffusers.
     """
     device = device_of(settings.device)
     if settings.cuda_graphs and device.type != "cuda":
-        raise ValueError("cuda_graphs needs a GPU, and the device is the CPU")
+        raise UsageError("cuda_graphs needs a GPU, and the device is the CPU")
     dtype = getattr(torch, settings.dtype)
     with quiet():
         if weights == "pretrained":
@@ -81,7 +82,7 @@ def load_pipeline(
         pipeline.set_progress_bar_config(disable=True)
         if settings.vae_slicing:
             if (vae := pipeline.components.get("vae")) is None:
-                raise ValueError(f"{type(pipeline).__name__} has no vae for vae_slicing")
+                raise UsageError(f"{type(pipeline).__name__} has no vae for vae_slicing")
             vae.enable_slicing()
         if settings.fuse_qkv:
             fuse_projections(pipeline)
@@ -99,13 +100,13 @@ def _set_scheduler(pipeline: Any, name: str | None) -> None:
     if name is not None:
         choices = {kind.__name__: kind for kind in current.compatibles}
         if name not in choices:
-            raise ValueError(
+            raise UsageError(
                 f"scheduler {name!r} is not compatible with {type(pipeline).__name__}; "
                 f"choose one of {', '.join(sorted(choices))}"
             )
         pipeline.scheduler = choices[name].from_config(current.config)
     if pipeline.scheduler.config.get("stochastic_sampling"):
-        raise ValueError(
+        raise UsageError(
             f"{type(pipeline.scheduler).__name__} with stochastic_sampling samples noise "
             "for the whole batch at once, so images would depend on their batch"
         )

@@ -23,16 +23,16 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from plait.generators.checkpoints import first_line
 from plait.generators.diffusion.settings import DiffusionSettings
-from plait.generators.errors import PlaitError
+from plait.generators.errors import PlaitError, UsageError
 
 
 def place(pipeline: Any, settings: DiffusionSettings, device: torch.device) -> None:
-    """Move a pipeline to its device or devices; ValueError where that needs a GPU."""
+    """Move a pipeline to its device or devices; UsageError where that needs a GPU."""
     offload = settings.offload
     device_map = settings.device_map
     if (offload or device_map) and device.type == "cpu":
         setting = "offload" if offload else "device_map"
-        raise ValueError(f"{setting} needs a GPU, and the device is the CPU")
+        raise UsageError(f"{setting} needs a GPU, and the device is the CPU")
     gpus = [torch.device("cuda", number) for number in range(torch.cuda.device_count())]
     if offload == "model":
         pipeline.enable_model_cpu_offload(device=device)
@@ -70,12 +70,12 @@ def _size_of(module: torch.nn.Module) -> int:
 
 
 def denoiser_of(pipeline: Any) -> Any:
-    """Return the UNet or transformer of a pipeline; ValueError when it has neither."""
+    """Return the UNet or transformer of a pipeline; UsageError when it has neither."""
     for name in ("transformer", "unet"):
         module = pipeline.components.get(name)
         if module is not None:
             return module
-    raise ValueError(
+    raise UsageError(
         f"{type(pipeline).__name__} has neither a transformer nor a unet to compile or to "
         "choose the attention of; set attention to 'own'"
     )
@@ -119,22 +119,22 @@ would fuse others, such as SANA's, and have them attend in another way."""
 
 
 def fuse_projections(pipeline: Any) -> None:
-    """Let one product give queries, keys and values; ValueError where that is not exact."""
+    """Let one product give queries, keys and values; UsageError where that is not exact."""
     denoiser = denoiser_of(pipeline)
     kind = type(denoiser).__name__
     if kind not in _FUSED:
-        raise ValueError(
+        raise UsageError(
             f"fuse_qkv is not known to be exact for {kind}; it is for {', '.join(_FUSED)}"
         )
     denoiser.fuse_qkv_projections()
 
 
 def hold_channels_last(pipeline: Any) -> None:
-    """Hold the autoencoder's weights channels last; ValueError where it has none such."""
+    """Hold the autoencoder's weights channels last; UsageError where it has none such."""
     vae = pipeline.components.get("vae")
     if vae is None or any(weight.dim() > 4 for weight in vae.parameters()):
         kind = type(pipeline if vae is None else vae).__name__
-        raise ValueError(
+        raise UsageError(
             f"channels_last is for autoencoders of single images, and not for {kind}; "
             "leave it out"
         )

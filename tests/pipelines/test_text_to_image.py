@@ -39,7 +39,7 @@ from plait.generators.diffusion.calls import IN_BATCHES
 from plait.generators.diffusion.designs import DESIGNS, PUBLISHED
 from plait.generators.diffusion.inputs import SEEING
 from plait.generators.document import Image, ImageRequest, Payload, Text
-from plait.generators.errors import CheckpointError
+from plait.generators.errors import CheckpointError, UsageError
 from plait.generators.images import decode, encode
 from plait.pipelines.presets import t2i
 from plait.pipelines.text_to_image import TextToImage
@@ -446,7 +446,7 @@ def test_scheduler_that_mixes_pictures_of_a_batch_is_refused(tmp_path):
     pipeline = tiny_pipeline("flux")
     pipeline.scheduler.register_to_config(stochastic_sampling=True)
     pipeline.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="batch"):
+    with pytest.raises(UsageError, match="batch"):
         from_folder(tmp_path, "flux")
 
 
@@ -460,7 +460,7 @@ def test_scheduler_that_mixes_pictures_of_a_batch_is_refused(tmp_path):
     ],
 )
 def test_settings_a_pipeline_cannot_honour_are_refused(changes, words):
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(UsageError, match=words):
         stage("sdxl", **changes)
 
 

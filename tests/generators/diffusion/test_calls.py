@@ -23,7 +23,7 @@ from plait.generators.diffusion.calls import Call
 from plait.generators.diffusion.designs import DESIGNS
 from plait.generators.diffusion.loading import FURTHER_PIPELINES
 from plait.generators.diffusion.settings import PLAIT_SETS, DiffusionSettings
-from plait.generators.errors import UnknownName
+from plait.generators.errors import UnknownName, UsageError
 
 pytestmark = pytest.mark.models
 
@@ -94,7 +94,7 @@ def test_blank_negative_prompt_stands_in_the_record():
     ],
 )
 def test_settings_without_effect_are_refused(architecture, settings, named):
-    with pytest.raises(ValueError, match=named):
+    with pytest.raises(UsageError, match=named):
         called(architecture, **settings)
 
 
@@ -105,12 +105,12 @@ def test_whether_guidance_is_used_depends_on_the_checkpoint():
     assert called(klein, guidance=4.0).arguments["guidance_scale"] == 4.0
     schnell = tiny_pipeline("flux")
     schnell.transformer.register_to_config(guidance_embeds=False)
-    with pytest.raises(ValueError, match="guidance_embeds"):
+    with pytest.raises(UsageError, match="guidance_embeds"):
         called(schnell, guidance=3.5)
     called(schnell, guidance=0.0)
     latent_consistency = tiny_pipeline("sd15")
     latent_consistency.unet.register_to_config(time_cond_proj_dim=256)
-    with pytest.raises(ValueError, match="negative_prompt"):
+    with pytest.raises(UsageError, match="negative_prompt"):
         called(latent_consistency, guidance=8, negative_prompt="x")
 
 
@@ -127,7 +127,7 @@ class OtherGuidance:
 
 
 def test_pipeline_without_guidance_scale_names_its_own():
-    with pytest.raises(ValueError, match="prior_guidance_scale"):
+    with pytest.raises(UsageError, match="prior_guidance_scale"):
         called(OtherGuidance(), guidance=3)
     arguments = {"prior_guidance_scale": 3.0}
     assert called(OtherGuidance(), arguments=arguments).arguments == arguments
@@ -150,7 +150,7 @@ def test_captions_are_cleaned_only_on_request(monkeypatch):
     """PixArt does so by default, but only where two packages are installed."""
     assert called("pixart-sigma").arguments["clean_caption"] is False
     monkeypatch.setattr(calls, "is_bs4_available", lambda: False)
-    with pytest.raises(ValueError, match="beautifulsoup4"):
+    with pytest.raises(UsageError, match="beautifulsoup4"):
         called("pixart-sigma", arguments={"clean_caption": True})
     for package in ("bs4", "ftfy"):
         monkeypatch.setattr(calls, f"is_{package}_available", lambda: True)

@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from plait.generators.cuda_graphs import eagerly
 from plait.generators.diffusion.graphs import DenoiserGraphs, UnknownFormError, form_of
 from plait.generators.document import ImageRequest
+from plait.generators.errors import UsageError
 from plait.pipelines.presets import TextToImageSettings, t2i
 
 pytestmark = pytest.mark.models
@@ -257,7 +258,7 @@ def test_what_cannot_be_together_is_refused(changes, named):
 
 
 def test_graphs_need_a_gpu_and_keep_the_key():
-    with pytest.raises(ValueError, match="cuda_graphs needs a GPU"):
+    with pytest.raises(UsageError, match="cuda_graphs needs a GPU"):
         stage("flux", cuda_graphs=True, device="cpu")
     keyed = t2i("flux").model_copy(update={"cuda_graphs": True})
     assert keyed.spec("flux", "tiny").digest == t2i("flux").spec("flux", "tiny").digest

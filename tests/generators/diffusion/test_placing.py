@@ -17,6 +17,7 @@ from diffusion_helpers import (
     stage,
     tiny_pipeline,
 )
+from pydantic import ValidationError
 
 from plait.generators.diffusion import placing
 from plait.generators.diffusion.designs import DESIGNS
@@ -29,6 +30,7 @@ from plait.generators.diffusion.placing import (
     use_attention,
 )
 from plait.generators.diffusion.settings import has_repeated_blocks
+from plait.generators.errors import UsageError
 from plait.pipelines.presets import t2i
 
 pytestmark = pytest.mark.models
@@ -165,7 +167,7 @@ def is_fused(module: Any) -> bool:
     ],
 )
 def test_exact_levers_that_a_model_cannot_do_are_refused(name, changes, named):
-    with pytest.raises(ValueError, match=named):
+    with pytest.raises((UsageError, ValidationError), match=named):
         stage(name, **changes)
 
 
@@ -213,5 +215,5 @@ def test_text_encoders_go_to_further_devices(monkeypatch):
 def test_pipeline_without_denoiser():
     pipeline = tiny_pipeline("sd15")
     pipeline.unet = None
-    with pytest.raises(ValueError, match="attention"):
+    with pytest.raises(UsageError, match="attention"):
         denoiser_of(pipeline)
