@@ -3,7 +3,7 @@
     make bench                                          # this CPU, into results/measured
     python -m plait.benchmarks.speed.scripts.series cpu --only clipscore --out FOLDER
     python -m plait.benchmarks.speed.scripts.series gpu --out results/gpu
-    python -m plait.benchmarks.speed.scripts.series gpu --weights tiny --only flux-1
+    python -m plait.benchmarks.speed.scripts.series gpu --weights tiny --only 'flux-*'
     python -m plait.benchmarks.speed.scripts.series gpu --page --out results/gpu
 
 Run it in the checkout. Each measurement writes `NAME.json` and `NAME.md`; `summary.md`
@@ -16,6 +16,7 @@ writes it of what is there and measures nothing.
 from __future__ import annotations
 
 import argparse
+import fnmatch
 import importlib.util
 import json
 import subprocess
@@ -231,15 +232,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=MEASURED)
     kinds = ("dummy", "tiny", "pretrained")
     parser.add_argument("--weights", choices=kinds, default="dummy")
-    parser.add_argument("--only", action="append", help="repeatable")
+    named = "a measurement, or a pattern such as 'flux-*'; repeatable"
+    parser.add_argument("--only", action="append", default=[], help=named)
     parser.add_argument("--page", action="store_true", help="measure nothing")
     options = parser.parse_args(arguments)
     gpu = {name: f"{words} --weights {options.weights}" for name, words in GPU.items()}
     jobs = CPU if options.device == "cpu" else gpu
-    if wrong := set(options.only or ()) - jobs.keys():
-        parser.error(f"--only {', '.join(wrong)} is not one of {', '.join(jobs)}")
+    names = [] if options.page else list(jobs)
+    if options.only:
+        names = []
+        for pattern in options.only:
+            matching = fnmatch.filter(jobs, pattern)
+            if not matching:
+                parser.error(f"--only {pattern} matches none of {', '.join(jobs)}")
+            names += matching
     options.out.mkdir(parents=True, exist_ok=True)
-    names = [] if options.page else options.only or list(jobs)
     failed = [name for name in names if run(name, jobs[name], options.out)]
     write_whole(options.out / "summary.md", summary(options.out, list(jobs)))
     if options.device == "gpu":

@@ -334,6 +334,10 @@ def test_a_series_names_what_failed_and_goes_on(tmp_path, monkeypatch, capfd):
     assert "## [fine](fine.md)\n\nT\n\n| a |\n| --- |\n| 1 |\n" in page
     assert "| b |" not in page
     assert "[forecast](forecast.md)" in page
+    asked.clear()
+    jobs |= {"fine-1": "FINE", "fine-4": "FINE"}
+    series.main(["cpu", "--only", "fine-*", "--only", "fine", "--out", str(tmp_path)])
+    assert len(asked) == 3
     with pytest.raises(SystemExit):
         series.main(["gpu", "--only", "nowhere", "--out", str(tmp_path)])
 
