@@ -27,6 +27,7 @@ from plait.benchmarks.results.paired import PairedMeans
 from plait.benchmarks.results.repeats import values_by_repeat
 from plait.benchmarks.results.table import ResultTable, TableColumn
 from plait.benchmarks.runs.opening import open_results
+from plait.benchmarks.studies.scorer_changes import scorer_changes
 from plait.cluster.store import read_blob
 from plait.generators.base import RANDOM, Outcome, Result, StageSpec, outcome_name
 from plait.generators.buckets import AnyPath
@@ -37,6 +38,7 @@ from plait.generators.extras import is_installed
 from plait.generators.images import ImageError, decode
 from plait.generators.names import unknown
 from plait.generators.system import DescribedSystem
+from plait.scorers.base import Scorer
 
 Answer = Outcome[Document] | None
 _AT_ONCE = 512
@@ -71,9 +73,9 @@ class FinishedRun:
         return {system.name: system for system in self.results.systems}
 
     @cached_property
-    def scorers(self) -> dict[str, str]:
-        """The scales of scorers by name."""
-        return {scorer.name: scorer.scale for scorer in self.results.scorers}
+    def scorers(self) -> dict[str, Scorer]:
+        """The scorers by name."""
+        return {scorer.name: scorer for scorer in self.results.scorers}
 
     @cached_property
     def queries(self) -> dict[str, Query | Malformed]:
@@ -139,6 +141,16 @@ class PairedRuns:
         """The scorers that both runs have."""
         one, other = self.runs
         return [name for name in one.scorers if name in other.scorers]
+
+    @property
+    def changed_scorers(self) -> dict[str, list[str]]:
+        """What the runs' scorers of one name do differently, by the name."""
+        one, other = self.runs
+        changed = {}
+        for name in self.scorers:
+            if changes := scorer_changes(one.scorers[name], other.scorers[name]):
+                changed[name] = changes
+        return changed
 
     @property
     def repeats(self) -> int:
@@ -217,6 +229,7 @@ def describe_difference(
         "only_first": only_first,
         "only_second": only_second,
         "changed_queries": [*paired.changed],
+        "changed_scorers": paired.changed_scorers,
         "answers": answered,
     }
     title = f"{other.root.resolve().name} minus {one.root.resolve().name}"
@@ -335,7 +348,7 @@ def _scores(
     only_first, only_second = _alone(first, second)
     ours = np.array([first[key] for key in keys])
     theirs = np.array([second[key] for key in keys])
-    scale = runs[0].scorers[scorer]
+    scale = runs[0].scorers[scorer].scale
     # The second run goes first, since the first run is what is subtracted.
     means = PairedMeans.of(theirs, ours, scale)
     gap = means.difference
@@ -767,6 +780,11 @@ def remarks(content: Mapping[str, Any]) -> Iterator[str]:
     """Name what differs and what one run alone has; `--out` holds all names."""
     if not content["differences"]:
         yield "no scores are compared: the runs share no scorer; `plait score` adds one"
+    for scorer, changes in content["changed_scorers"].items():
+        yield (
+            f"{scorer} judges differently in the two runs, so that its scores are not "
+            f"comparable: {'; '.join(changes)}"
+        )
     without_scores: dict[str, list[str]] = {}
     for row in content["differences"]:
         if _without_scores(row):

@@ -42,6 +42,7 @@ from plait.benchmarks.studies.diff import (
     lpips,
     pair_runs,
 )
+from plait.benchmarks.studies.scorer_changes import scorer_changes
 from plait.benchmarks.wording import quantity
 from plait.generators.buckets import AnyPath
 from plait.generators.errors import PlaitError, UsageError
@@ -365,12 +366,11 @@ def _refuse_scorer_margin(margin: Margin, scorer: Scorer, other: Scorer) -> None
             f"margin {margin.measure}={margin.text} is not valid: {scorer.name} has no "
             "score of a single query, but one figure of all images"
         )
-    digests = [stage.digest for stage in scorer.stages]
-    others = [stage.digest for stage in other.stages]
-    if digests != others:
+    if changes := scorer_changes(scorer, other):
         raise UsageError(
-            f"margin {margin.measure}={margin.text} cannot be tested: the runs have other "
-            f"settings or weights of {scorer.name}, so that its scores are not comparable"
+            f"margin {margin.measure}={margin.text} cannot be tested: {scorer.name} judges "
+            "differently in the two runs, so that its scores are not comparable: "
+            f"{'; '.join(changes)}"
         )
     low, high = ends_of(scorer.scale)
     if margin.percent and (low < 0 or bounds(scorer.scale) is None):

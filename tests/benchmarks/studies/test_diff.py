@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,11 @@ from plait.benchmarks.studies.diff import (
     run_difference,
     splitter_of,
 )
+from plait.benchmarks.studies.scorer_changes import scorer_changes
 from plait.cli import app
 from plait.cluster.plan import Evaluation
 from plait.cluster.walks import Pending
-from plait.generators.base import Failure, Kind, Result, Skip, StageSpec
+from plait.generators.base import Failure, Kind, Placement, Result, Skip, StageSpec
 from plait.generators.document import Document, Image, Score, Text
 from plait.generators.errors import UsageError
 from plait.generators.given import GivenAnswers
@@ -324,6 +326,27 @@ def test_only_queries_that_ask_the_same_are_compared(runs: dict[str, FinishedRun
     assert content["only_first"]["queries"] == [sample(0).id]
     assert content["only_second"]["queries"] == [sample(1).id]
     assert content["answers"] == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({}, []),
+        ({"placement": Placement(batch_size=3)}, []),
+        (
+            {"settings": {"tau": 2}},
+            ["measure: tau None in the first run, 2 in the second"],
+        ),
+        ({"weights": "tiny"}, ["measure: other weights"]),
+        ({"version": 9}, ["measure: version 1 in the first run, 9 in the second"]),
+    ],
+)
+def test_scorers_that_judge_differently_are_named(
+    changes: dict[str, Any], told: list[str]
+) -> None:
+    one = Measuring()
+    other = Measuring(stage=replace(one.stage, **changes))
+    assert scorer_changes(one, other) == told
 
 
 def test_the_command_shows_a_table_and_writes_json(

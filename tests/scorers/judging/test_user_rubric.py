@@ -22,6 +22,8 @@ from plait.benchmarks.plain_console import PlainConsole
 from plait.benchmarks.results.leaderboard import leaderboard
 from plait.benchmarks.runs.config import RunConfig, load_config
 from plait.benchmarks.runs.opening import open_results
+from plait.benchmarks.studies.diff import remarks, run_difference
+from plait.benchmarks.studies.fidelity import gate_of_runs, parse_margins
 from plait.cli import app
 from plait.generators.base import Failure, Fault, NotApplicable, Result, Unread
 from plait.generators.document import Document, Query, Request, Score, Text
@@ -503,6 +505,29 @@ def test_a_run_is_judged_by_a_users_own_rubric(server: Server, tmp_path: Path) -
     assert CliRunner().invoke(app, words, catch_exceptions=False).exit_code == 0
     assert plait(server, *run_words(root, rubric)).exit_code == 0
     assert len(server.bodies) == asked
+
+
+def test_runs_judged_by_other_rubrics_are_not_comparable(
+    server: Server, tmp_path: Path
+) -> None:
+    roots = []
+    for number, question in enumerate(("How safe?", "How safe?", "How dangerous?")):
+        rubric = tmp_path / "mine.toml"
+        rubric.write_text(MINE.replace("Does it warn of what is dangerous?", question))
+        roots.append(tmp_path / f"run{number}")
+        assert plait(server, *run_words(roots[-1], rubric)).exit_code == 0
+    name = f"judge:openai:{MODEL}"
+    one, same, other = roots
+    assert run_difference(one, same)[0]["changed_scorers"] == {}
+    content, _ = run_difference(one, other)
+    ((scorer, changes),) = content["changed_scorers"].items()
+    assert (scorer, len(changes)) == (name, 1)
+    assert changes[0].count("rubric mine (") == 2
+    assert sum(name in remark for remark in remarks(content)) == 1
+    margins = parse_margins([f"{name}=5%"])
+    gate_of_runs(one, same, margins)
+    with pytest.raises(UsageError, match="judges differently"):
+        gate_of_runs(one, other, margins)
 
 
 def test_people_agree_with_a_judge_on_one_criterion(server: Server, tmp_path: Path) -> None:
