@@ -29,6 +29,7 @@ from plait.benchmarks.miniature.captions import measure_captions
 from plait.benchmarks.miniature.drawings import measure_native, measure_t2is
 from plait.benchmarks.miniature.edits import measure_edits
 from plait.benchmarks.miniature.measures import BenchPart, BenchSettings, Say
+from plait.benchmarks.refused_choices import ChoosingCommand
 from plait.benchmarks.results.table import ResultTable, markdown_page
 from plait.benchmarks.runs.config import with_settings
 from plait.generators.base import WeightsName
@@ -50,7 +51,7 @@ def main(arguments: Sequence[str], console: Console) -> int:
     return exit_status(app, words, "plait bench miniature", (words, console))
 
 
-@app.command()
+@app.command(cls=ChoosingCommand)
 def miniature(
     context: typer.Context,
     weights: Annotated[WeightsName, typer.Option(help="Weights of all models.")] = "mini",

@@ -19,6 +19,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from plait.benchmarks.bench_program import announce, bench_program, exit_status, numbers_of
+from plait.benchmarks.refused_choices import ChoosingCommand
 from plait.benchmarks.runs.config import merge, parse_setting
 from plait.benchmarks.speed.loadgen import Scenario
 from plait.benchmarks.tasks.controls import CONTROLS
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     return exit_status(app, arguments, "plait bench stage")
 
 
-@app.command()
+@app.command(cls=ChoosingCommand)
 def stage(
     context: typer.Context,
     name: Annotated[

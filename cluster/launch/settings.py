@@ -31,15 +31,27 @@ _TIME = re.compile(
 )
 
 
+_NO_LIMIT = ("INFINITE", "UNLIMITED")
+
+
 def seconds_of(time: str) -> int | None:
-    """Return Slurm's time limit in seconds; None for none, and for what is not one.
+    """Return Slurm's time limit in seconds; None for none.
 
     Its forms are `M`, `M:S`, `H:M:S`, `D-H`, `D-H:M` and `D-H:M:S`; 0 means no limit
-    (sbatch's manual page, `--time`).
+    (sbatch's manual page, `--time`), and so do the words that it takes for that.
+
+    Raises:
+        ValueError: For what is of no such form.
     """
+    if time.strip().upper() in _NO_LIMIT:
+        return None
     given = _TIME.fullmatch(time.strip())
     if given is None:
-        return None
+        raise ValueError(
+            f"{time!r} is not a time limit of Slurm: give minutes, minutes:seconds, "
+            "hours:minutes:seconds, days-hours, days-hours:minutes or "
+            "days-hours:minutes:seconds, such as 12:00:00 or 2-12"
+        )
     first = int(given["first"])
     second = int(given["second"] or 0)
     third = int(given["third"] or 0)
@@ -158,6 +170,13 @@ class ClusterSettings(BaseModel):
                 "$SLURM_JOB_ID"
             )
         return scratch
+
+    @field_validator("time")
+    @classmethod
+    def _a_time_limit(cls, time: str | None) -> str | None:
+        if time is not None:
+            seconds_of(time)
+        return time
 
     @model_validator(mode="after")
     def _leave_time_to_work(self) -> Self:

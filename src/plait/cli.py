@@ -26,6 +26,7 @@ import typer
 from typer import Argument, Option
 
 from plait import completion
+from plait.benchmarks.refused_choices import ChoosingGroup
 from plait.benchmarks.terminal import console as _console
 from plait.generators.buckets import any_path
 from plait.generators.errors import PlaitError, PlaitWarning, UsageError
@@ -73,6 +74,7 @@ def _end(status: int | None, **_: Any) -> None:
 
 app = typer.Typer(
     result_callback=_end,
+    cls=ChoosingGroup,
     help="Run and judge models that answer with interleaved text and images.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

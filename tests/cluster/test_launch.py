@@ -17,6 +17,7 @@ import jsonschema
 import pytest
 import yaml
 from paths import DATA
+from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from plait.cli import app
@@ -256,6 +257,12 @@ def test_a_script_holds_no_other_command(scratch: str) -> None:
 )
 def test_time_limits_of_slurm(time: str, seconds: int | None) -> None:
     assert seconds_of(time) == seconds
+
+
+@pytest.mark.parametrize("time", ["", "tomorrow", "12h", "1:2:3:4", "-5", "1.5", "2-"])
+def test_what_is_no_time_limit_is_refused(time: str) -> None:
+    with pytest.raises(ValidationError, match="time limit of Slurm"):
+        ClusterSettings(time=time)
 
 
 @pytest.mark.parametrize(

@@ -386,7 +386,7 @@ def test_margins_with_sense_are_taken() -> None:
 
 def test_a_scorer_of_other_settings_is_no_common_measure() -> None:
     other = Measuring(name="measure", stage=replace(measure_spec(), version=2))
-    with pytest.raises(UsageError, match="measure judges differently.*version"):
+    with pytest.raises(UsageError, match=r"measure judges differently.*version"):
         refuse_margins([parse_margin("measure=0.1")], [measuring()], [other])
 
 
