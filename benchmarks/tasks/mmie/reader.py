@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ from plait.benchmarks.tasks.reading.rules import (
     is_id,
     of_type,
 )
+from plait.generators.catalogue import Named, entries
 from plait.generators.document import Content, Document, Image, Query, Role, Text, Turn
 from plait.generators.unicode import trouble
 from plait.scorers.judging.mmie import first_truth
@@ -68,11 +70,26 @@ CATEGORY_KEYS = ("category", "catagory")
 CRITERIA = "criteria"
 """What a judge should look for, as text; the published rows are not known to have it."""
 _KNOWN = {"id", "field", "conversations", BENCHMARK, *CATEGORY_KEYS}
-_HINT = (
-    ": give a file of rows (.jsonl, .json, .csv, .tsv, .parquet) or a folder of some, a "
+_FORMS = (
+    "give a file of rows (.jsonl, .json, .csv, .tsv, .parquet) or a folder of some, a "
     "folder or file in MMIE's format, hf:ORG/NAME@REVISION, 'sample' for the bundled "
     "queries, or another form that `plait list data` shows"
 )
+
+
+def _hint(place: str) -> str:
+    """Return what may be given in the place of one that is not there."""
+    names = []
+    for entry in entries(Named.DATA):
+        # Others have a part that the user writes, in capitals.
+        if entry.form.islower():
+            names.append(entry.form)
+    path = Path(place).absolute()
+    # A config has made a path of what may have been meant as a name.
+    near = []
+    if path.parent == Path.cwd():
+        near = get_close_matches(path.name, names, n=1, cutoff=0.5)
+    return f"; did you mean {near[0]!r}? Otherwise {_FORMS}" if near else f": {_FORMS}"
 
 
 def has_marks(data: str) -> bool:
@@ -81,7 +98,7 @@ def has_marks(data: str) -> bool:
     Its marks are the names of its files in a folder, and rows with `conversations` whose
     turns have no `value`, as those of other chats do. TaskError where there are no data.
     """
-    found = sources.locate(data, FILES, _HINT)
+    found = sources.locate(data, FILES, _hint(data))
     places = [found.path, *(found.path / name for name in FILES)]
     files = [place for place in places if place.is_file()]
     if not files or files[0].suffix.lower() != ".json":
@@ -114,7 +131,7 @@ def load(
     """
     bundled = data == "sample"
     place = str(SAMPLE) if bundled else data
-    found = sources.locate(place, (*FILES, ARCHIVE, "images/**"), _HINT)
+    found = sources.locate(place, (*FILES, ARCHIVE, "images/**"), _hint(place))
     folder = found.folder
     path = found.file(*FILES)
     packed = not (folder / "images").is_dir() and (folder / ARCHIVE).is_file()
