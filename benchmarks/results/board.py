@@ -520,6 +520,17 @@ class Board:
                 judgements[name] = without_score
         return judgements
 
+    @property
+    def unanswered(self) -> int:
+        """Count the answers, where each has failed or was skipped; else 0."""
+        counts = Counter[str]()
+        for tally in self.tallies.values():
+            for (scorer, outcome), count in tally.items():
+                # The outcomes of answers themselves stand under no scorer.
+                if not scorer:
+                    counts[outcome] += count
+        return 0 if counts["done"] else counts["failed"] + counts["skipped"]
+
     def _of_weights(self, kind: str) -> list[str]:
         """Return the systems and scorers that have a stage with weights of a kind."""
         names = []

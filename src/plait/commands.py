@@ -111,9 +111,10 @@ class ExecutedRun:
 
     @property
     def exit_status(self) -> int:
-        """What the command ends with: 1 when records failed."""
-        nothing_scored = self.board is not None and bool(self.board.nothing_scored)
-        return self.result.exit_status or int(nothing_scored)
+        """What the command ends with: 1 when records failed, or nothing came of it."""
+        if self.result.exit_status or self.board is None:
+            return self.result.exit_status
+        return int(bool(self.board.nothing_scored or self.board.unanswered))
 
 
 def run(
@@ -554,6 +555,8 @@ def _conclude(board: Board, config: RunConfig, result: RunResult, console: Conso
     root = config.root
     write_tables(board, root, console)
     console.print(_count_text(result))
+    if count := board.unanswered:
+        console.print(f"no query was answered: {count:,} answers failed or were skipped")
     for name, judgements in board.nothing_scored.items():
         console.print(
             f"{name} scored nothing: none of its {judgements:,} judgements gave a score"

@@ -194,6 +194,23 @@ def test_a_scorer_that_scored_nothing_is_told(outcomes, answering, judging, noth
     assert made.nothing_scored == ({"judge": nothing} if nothing else {})
 
 
+@pytest.mark.parametrize(
+    ("documents", "unanswered"),
+    [
+        ([Skip("no"), Skip("no")], 2),
+        ([Failure("?", Fault.ERROR), Skip("no")], 2),
+        ([Skip("no"), None], 0),
+        ([], 0),
+    ],
+)
+def test_a_run_without_any_answer_is_told(documents, unanswered):
+    found = []
+    for number, document in enumerate(documents):
+        given = {} if document is None else {"document": document}
+        found.append(evaluation("a", sample(number), None if given else 1, **given))
+    assert board(found).unanswered == unanswered
+
+
 @pytest.mark.parametrize("chunks", [[], [["a", "b"]], [["a", None], [], ["b", "a"], ["c"]]])
 def test_a_column_of_names_holds_each_of_them_once(chunks):
     """Chunks that each hold all names made a board of 1 M queries quadratic."""
