@@ -32,6 +32,7 @@ from plait.benchmarks.runs.reference import FidelityPlan
 from plait.benchmarks.runs.reopening import find_superseded
 from plait.benchmarks.runs.requirements import key_problems, package_problems
 from plait.benchmarks.runs.run_directory import read_manifest
+from plait.benchmarks.runs.stage_labels import label_stages
 from plait.benchmarks.tasks.row_tables import IdTable
 from plait.benchmarks.wording import quantity
 from plait.cluster.counts import Counted, StageCount, count
@@ -320,7 +321,8 @@ class RunPlan:
         notes = [f"{remark.heading}: {remark.text}" for remark in self._remarks]
         notes += self.partly_scored
         notes += self.shared
-        rows = [_row(tally) for tally in self.counts]
+        labels = label_stages(tally.spec for tally in self.counts)
+        rows = [_row(tally, labels[tally.spec.digest]) for tally in self.counts]
         return ResultTable.of(self.extent, _HEAD, rows, notes)
 
     @property
@@ -379,11 +381,11 @@ class _Remark(NamedTuple):
     text: str
 
 
-def _row(tally: StageCount) -> list[str]:
+def _row(tally: StageCount, label: str) -> list[str]:
     """Return the line of a stage in the table of a plan."""
     spec = tally.spec
     return [
-        spec.name,
+        label,
         spec.kind.value,
         f"{tally.requests:,}",
         f"{tally.requests - tally.distinct:,}",

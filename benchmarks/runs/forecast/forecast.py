@@ -33,6 +33,7 @@ from plait.benchmarks.runs.forecast.simulation import (
     work_of,
 )
 from plait.benchmarks.runs.run_directory import read_manifest
+from plait.benchmarks.runs.stage_labels import label_stages
 from plait.cluster.counts import StageCount
 from plait.cluster.manifest import other_work, write_json
 from plait.cluster.plan import Plan
@@ -122,16 +123,15 @@ class StageForecast(StageWork):
             "detail": rates.detail,
         }
 
-    @property
-    def row(self) -> list[str]:
-        """Its row in the table of the forecast."""
+    def row(self, label: str) -> list[str]:
+        """Return its row in the table of the forecast, where it is called `label`."""
         rates = self.rates
         about = "about " if self.grounds else ""
         source = rates.origin.value
         if rates.detail:
             source = f"{source}: {rates.detail}"
         return [
-            self.spec.name,
+            label,
             f"{about}{self.jobs:,.0f}",
             _figure_text(rates.seconds),
             _figure_text(rates.load_s),
@@ -257,6 +257,7 @@ class Forecast:
         """What no source knows about the time of its stages."""
         # Stages that lack the same figures share a line.
         by_gap: dict[str, list[str]] = {}
+        labels = label_stages(stage.spec for stage in self.stages)
         for stage in self.stages:
             lacking = []
             if not stage.rates.seconds:
@@ -264,7 +265,8 @@ class Forecast:
             if not stage.rates.load_s:
                 lacking.append("load time")
             if lacking:
-                by_gap.setdefault(" and ".join(lacking), []).append(stage.spec.name)
+                label = labels[stage.spec.digest]
+                by_gap.setdefault(" and ".join(lacking), []).append(label)
         return [f"{gap} of {', '.join(names)}" for gap, names in by_gap.items()]
 
     @property
@@ -351,7 +353,8 @@ class Forecast:
             notes.append(_MEASURE)
         title = f"Forecast for {self.machine}"
         head = (*_HEAD, f"cost ({self.currency})", "source")
-        rows = [stage.row for stage in self.stages]
+        labels = label_stages(stage.spec for stage in self.stages)
+        rows = [stage.row(labels[stage.spec.digest]) for stage in self.stages]
         return ResultTable.of(title, head, rows, [*notes, *self.notes])
 
 
