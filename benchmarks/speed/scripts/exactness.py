@@ -73,15 +73,18 @@ def differences(name: str, moved: Floats, plain: Floats) -> tuple[float, float]:
     return float(difference.max()), float(difference.mean())
 
 
-def rows_of(name: str, weights: Any, dtype: str) -> list[list[str]]:
+def rows_of(
+    name: str, weights: Any, dtype: str, steps: int | None = None
+) -> list[list[str]]:
     """Draw plainly, in a batch of four, and with each lever that the model can do."""
-    plain = load(name, weights, dtype)
+    own = {} if steps is None else {"steps": steps}
+    plain = load(name, weights, dtype, **own)
     alone = draw(plain, 1, encoded=False)
     most, usual = differences(name, draw(plain, 4, encoded=False), alone)
     rows = [[name, PLAIN, f"{most:.2e}", f"{usual:.2e}", "-"]]
     for lever, changes in LEVERS.items():
         try:
-            drawer = load(name, weights, dtype, **changes) if changes else plain
+            drawer = load(name, weights, dtype, **own, **changes) if changes else plain
         except ValueError as error:
             rows.append([name, lever, "-", "-", str(error).partition(";")[0]])
             continue
@@ -103,10 +106,11 @@ def main(words: Sequence[str] | None = None) -> int:
     add("--model", action="append", required=True, help="repeatable")
     add("--weights", choices=("tiny", "dummy", "pretrained"), default="tiny")
     add("--dtype", choices=("float32", "bfloat16", "float16"), default="float32")
+    add("--steps", type=int, help="of the denoiser; by default the model's own")
     options = script.options()
     rows: list[list[str]] = []
     for name in options.model:
-        rows += rows_of(name, options.weights, options.dtype)
+        rows += rows_of(name, options.weights, options.dtype, options.steps)
     head = ["model", "lever", "furthest", "mean", "exact"]
     title = f"Differences in {options.dtype}, {options.weights} weights"
     script.report(title, ResultTable.of(title, head, rows), environment())
