@@ -116,10 +116,14 @@ class RayNode:
         return next(p for p in children if p.name() == "raylet")
 
     def stop(self) -> None:
-        """End all its processes, also those that outlive the one that started them."""
+        """Have it leave its cluster, which else would list it on, and end it."""
         self.process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(_STOP_S)
+        self.kill()
+
+    def kill(self) -> None:
+        """End all its processes at once: some outlive the one that started them."""
         for pid in psutil.pids():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 if os.getsid(pid) == self.process.pid:
@@ -166,7 +170,7 @@ class RayCluster:
 
     def __exit__(self, *_: Any) -> None:
         for node in reversed(self.nodes):
-            node.stop()
+            node.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     @contextlib.contextmanager
