@@ -19,6 +19,7 @@ from tiers import (
     FIXTURES,
     MOST_FLAKY,
     TIERS,
+    WORKERS_IN_TIME,
     in_order,
     lane_of,
     left_behind,
@@ -36,6 +37,7 @@ sys.path[:] = [place for place in sys.path if Path(place).resolve() != CHECKOUT]
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+os.environ |= WORKERS_IN_TIME
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 # Hypothesis fails an example that takes over 0.2 s, and a test whose examples take long to

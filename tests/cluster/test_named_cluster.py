@@ -143,7 +143,7 @@ def test_a_run_is_submitted_as_the_readme_says(
 HELPERS_TOO = {"PYTHONPATH": PYTHON_PATH}
 
 
-def trial(cluster: RayCluster, root: Path) -> subprocess.Popen[str]:
+def trial(cluster: RayCluster, root: Path, *more: str) -> subprocess.Popen[str]:
     """A run of stages without models; a worker takes all CPUs of a node.
 
     It is held up after the first batch of each writer until there is the file of its gate.
@@ -151,7 +151,7 @@ def trial(cluster: RayCluster, root: Path) -> subprocess.Popen[str]:
     size = ["--spread", "--samples", "48", "--gate", str(gate_of(root))]
     where = ["--address", cluster.address, "--log", str(root.with_suffix(".log"))]
     return subprocess.Popen(
-        ["python", str(HELPERS / "trial.py"), str(root), *size, *where],
+        ["python", str(HELPERS / "trial.py"), str(root), *size, *where, *more],
         env=users_environ(cluster.bin_folder, **HELPERS_TOO),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -200,7 +200,7 @@ def test_a_driver_that_waits_for_a_frozen_one_says_so(
     try:
         wait_for(frozen, tmp_path / "frozen.log", "call")
         frozen.send_signal(signal.SIGSTOP)
-        waiting = trial(cluster, tmp_path / "waiting")
+        waiting = trial(cluster, tmp_path / "waiting", "--asks-after", "3")
         gate_of(tmp_path / "waiting").touch()
         wait_for(waiting, tmp_path / "waiting" / "run.log", f"process {frozen.pid} on")
         log = (tmp_path / "waiting" / "run.log").read_text()

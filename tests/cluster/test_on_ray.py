@@ -18,6 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import ray
 from faults import command, disturbed, undisturbed
 from ray.exceptions import RayError, RuntimeEnvSetupError
 from trial import (
@@ -112,6 +113,13 @@ def test_a_stage_that_cannot_be_sent_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ClusterError, match=r"writer.*lock.*local"):
         run(own_system(Locked()), tmp_path)
+
+
+@pytest.mark.usefixtures("ray_address")
+def test_workers_do_not_give_way_to_tests_that_compute() -> None:
+    """As `WORKERS_IN_TIME` asks of Ray, which heeds no name that it does not know."""
+    niceness = ray.remote(num_cpus=0.1)(lambda: os.nice(0))
+    assert ray.get(niceness.remote()) == os.nice(0)
 
 
 def unreadable(evaluations: Iterator[Evaluation], store: Store) -> Iterator[Evaluation]:
@@ -504,8 +512,6 @@ class Backlog(Witness):
 @pytest.mark.usefixtures("ray_address")
 def test_memory_stays_bounded_when_the_last_stage_is_slow(tmp_path: Path) -> None:
     """Images wait in the store, not in the driver and not in Ray's object store."""
-    import ray
-
     one = replace(LIGHT, batch_size=4, workers=1)
     large = painter(0, one, pixels=512)
     witness = Backlog(tmp_path / "gate")

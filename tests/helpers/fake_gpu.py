@@ -20,16 +20,16 @@ import contextlib
 import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
 import torch
 import torch._dynamo.trace_rules
-from fake_graphs import NOT_PERMITTED, Tape, graph_functions
+from fake_graphs import NOT_PERMITTED, Tape, graph_functions, tensors_in
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 _aten = torch.ops.aten
 _MOVES = {_aten._to_copy.default, _aten.copy_.default}
@@ -52,6 +52,7 @@ _ASKING = {
 """The host waits for what these give, or for its shape."""
 _WITH_NUMBERS = {*_INDEXING, _aten.fill_.Tensor, _aten.masked_fill.Tensor}
 """Besides pointwise operations, these take single numbers from the CPU."""
+_NO_NUMBERS = contextlib.nullcontext()
 
 
 class SeveralDevices(RuntimeError):
@@ -145,7 +146,7 @@ class _Gpus(TorchDispatchMode):
         if _is_composite(func):
             with self:
                 return func.decompose(*args, **kwargs)
-        given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+        given = tensors_in((args, kwargs))
         device = _device_of_result(func, given, kwargs)
         self._count(func, given, device)
         moved = func in _MOVES and device.type == given[-1].device.type == "cuda"
@@ -153,8 +154,8 @@ class _Gpus(TorchDispatchMode):
         if kwargs.get("device") is not None and device.type == "cuda":
             kwargs = {**kwargs, "device": "cpu", "pin_memory": None}
         numbers = self._numbers_of(func, device, kwargs)
-        values = tree_map(_on_cpu, args)
-        named = tree_map(_on_cpu, kwargs)
+        values = _change(_on_cpu, args)
+        named = _change(_on_cpu, kwargs)
         tape = self.tape if device.type == "cuda" else None
         if tape is not None:
             tape.before(func, args, values)
@@ -165,7 +166,7 @@ class _Gpus(TorchDispatchMode):
             tape.after(run, (values, named), result)
         if func._schema.name.endswith("_") and isinstance(args[0], torch.Tensor):
             return args[0]  # written in place
-        return tree_map(lambda value: _on(device, value), result)
+        return _change(functools.partial(_on, device), result)
 
     def _count(
         self, func: Any, given: Sequence[torch.Tensor], device: torch.device
@@ -186,16 +187,19 @@ class _Gpus(TorchDispatchMode):
         if self.tape is not None and self.traffic.reads + self.traffic.uploads > before:
             raise RuntimeError(f"{NOT_PERMITTED}: {func}")
 
-    @contextlib.contextmanager
-    def _numbers_of(self, func: Any, device: torch.device, kwargs: Any) -> Iterator[None]:
+    def _numbers_of(
+        self, func: Any, device: torch.device, kwargs: Any
+    ) -> AbstractContextManager[None]:
         """Random numbers of `device`, which are others than those of the CPU."""
         given = kwargs.get("generator")
         if given is not None and torch.device(given.device).type != device.type:
             raise SeveralDevices(f"{func}: a generator of {given.device} for {device}")
-        drawn = torch.Tag.nondeterministic_seeded in func.tags and given is None
-        if not drawn or device.type == "cpu":
-            yield
-            return
+        if given is not None or device.type == "cpu" or not _draws_numbers(func):
+            return _NO_NUMBERS
+        return self._own_numbers()
+
+    @contextlib.contextmanager
+    def _own_numbers(self) -> Iterator[None]:
         cpu = torch.default_generator
         before = cpu.get_state()
         cpu.set_state(self._numbers)
@@ -206,6 +210,7 @@ class _Gpus(TorchDispatchMode):
             cpu.set_state(before)
 
 
+@functools.cache
 def _is_composite(func: Any) -> bool:
     """Whether an operation is others one after another, of which a mode sees each.
 
@@ -237,8 +242,24 @@ def _device_of_result(
     return device
 
 
+@functools.cache
 def _takes_numbers(func: Any) -> bool:
     return torch.Tag.pointwise in func.tags or func in _WITH_NUMBERS
+
+
+@functools.cache
+def _draws_numbers(func: Any) -> bool:
+    return torch.Tag.nondeterministic_seeded in func.tags
+
+
+def _change(change: Callable[[Any], Any], values: Any) -> Any:
+    """`values` with each that is no list, tuple or dict changed; `tree_map` is slower."""
+    kind = type(values)
+    if kind is tuple or kind is list:
+        return kind([_change(change, value) for value in values])
+    if kind is dict:
+        return {name: _change(change, value) for name, value in values.items()}
+    return change(values)
 
 
 def _on_cpu(value: Any) -> Any:

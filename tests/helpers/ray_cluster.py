@@ -24,6 +24,7 @@ from typing import Any
 import psutil
 import ray
 from paths import CHECKOUT
+from tiers import WORKERS_IN_TIME
 
 _NOT_OF_A_CLONE = (".git", ".venv", "build", "dist", ".*_cache", "__pycache__")
 _RAY = "import sys\nfrom ray.scripts.scripts import main\nsys.exit(main())\n"
@@ -78,7 +79,7 @@ def users_environ(bin_folder: Path, **variables: str) -> dict[str, str]:
     others = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
     path = os.pathsep.join([str(bin_folder), os.environ["PATH"]])
     plain = {"PATH": path, "NO_COLOR": "1", "COLUMNS": "200"}
-    return others | plain | {"RAY_AUTH_MODE": "disabled"} | variables
+    return others | plain | {"RAY_AUTH_MODE": "disabled"} | WORKERS_IN_TIME | variables
 
 
 def free_port() -> int:
@@ -115,10 +116,14 @@ class RayNode:
         return next(p for p in children if p.name() == "raylet")
 
     def stop(self) -> None:
-        """End all its processes, also those that outlive the one that started them."""
+        """Have it leave its cluster, which else would list it on, and end it."""
         self.process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(_STOP_S)
+        self.kill()
+
+    def kill(self) -> None:
+        """End all its processes at once: some outlive the one that started them."""
         for pid in psutil.pids():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 if os.getsid(pid) == self.process.pid:
@@ -165,7 +170,7 @@ class RayCluster:
 
     def __exit__(self, *_: Any) -> None:
         for node in reversed(self.nodes):
-            node.stop()
+            node.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     @contextlib.contextmanager

@@ -39,6 +39,9 @@ FIXTURES = {"ray_address": "ray", "trial_env": "ray", "object_store_server": "pr
 """By a fixture, the mark that every test has which uses it."""
 MOST_FLAKY = 2
 """How many tests of a run may pass only when they are run again."""
+WORKERS_IN_TIME = {"RAY_worker_niceness": "0"}
+"""Environment of every Ray. By itself Ray gives way to all else on the machine (nice 15):
+beside tests that compute, its workers would have a thirtieth of a core."""
 _BRIEF = ("git", "nvidia-smi", "bash", "fc-list", "ldconfig", "uname")
 """Programs that every tier may ask something, since they answer at once."""
 _HEAVY = ("torch", "transformers", "diffusers")

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import stages as _stages  # noqa: F401  (a cluster is sent what the driver has imported)
 import typer
 
+from plait.cluster import workers
 from plait.cluster.counts import StageCount
 from plait.cluster.executors.simulated import World
 from plait.cluster.placement import Node, Resources
@@ -374,8 +375,13 @@ def main(
     gate: Annotated[
         Path | None, typer.Option(help="Each writer's second batch waits for this file.")
     ] = None,
+    asks_after: Annotated[
+        float | None, typer.Option(help="Seconds without CPUs; then it asks who has them.")
+    ] = None,
 ) -> None:
     """One run of the stages in stages.py, as a process that can be killed."""
+    if asks_after is not None:
+        workers._PLACED_WITHIN_S = asks_after
     place = replace(LIGHT, num_cpus=2, workers=2) if spread else LIGHT
     words = {5: "!raise", 11: "!refuse", 17: "!skip"} if poison else {}
     write, own = writer(place, log=log), {"sleep_s": sleep, "gate": gate and str(gate)}
