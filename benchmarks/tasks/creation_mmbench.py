@@ -17,6 +17,8 @@ from typing import Any
 
 from plait.benchmarks.tasks.published import (
     RowGroup,
+    RowReader,
+    TaskData,
     TaskSet,
     ValidRow,
     as_asked,
@@ -123,7 +125,9 @@ def load(place: str, cache: Path, *, with_images: bool = True) -> TaskSet:
 
     name = NAME if with_images else f"{NAME}-text"
     prompt = as_asked if with_images else describe
-    return task_set(name, place, found, [path], opened, make, _group, prompt=prompt)
+    return task_set(
+        name, TaskData(place, found, [path]), RowReader(opened, make, _group), prompt=prompt
+    )
 
 
 load_text_only = partial(load, with_images=False)

@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from plait.benchmarks.tasks.edited import model_folders, names_file, read_edited
-from plait.benchmarks.tasks.published import RowGroup, TaskSet, task_set, text_of
+from plait.benchmarks.tasks.published import (
+    RowGroup,
+    RowReader,
+    TaskData,
+    TaskSet,
+    task_set,
+    text_of,
+)
 from plait.benchmarks.tasks.reading.files import published_files, published_rows
 from plait.benchmarks.tasks.reading.images import ImageCache, ImageFolder, images_of
 from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, brief, id_text, is_id
@@ -79,13 +86,10 @@ def _load(name: str, place: str, cache: Path, languages: tuple[str, ...]) -> Tas
         fields += [f"{language}{GEDIT_INTERSECTION}", language]
     return task_set(
         name,
-        place,
-        found,
-        paths,
-        rows(),
-        lambda value: _query(Row.of(value), images, kept),
-        _group,
-        answers=answers,
+        TaskData(place, found, paths),
+        RowReader(
+            rows(), lambda value: _query(Row.of(value), images, kept), _group, answers
+        ),
         categories=dict.fromkeys(GEDIT_GROUPS, 1),
         fields=fields,
     )

@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from plait.benchmarks.tasks.edited import model_folders, names_file, read_edited
-from plait.benchmarks.tasks.published import RowGroup, TaskSet, task_set, text_of
+from plait.benchmarks.tasks.published import (
+    RowGroup,
+    RowReader,
+    TaskData,
+    TaskSet,
+    task_set,
+    text_of,
+)
 from plait.benchmarks.tasks.reading.images import ImageFolder
 from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, brief, is_id
 from plait.benchmarks.tasks.reading.sources import load_json, locate
@@ -58,13 +65,8 @@ def load(place: str, cache: Path) -> TaskSet:
         answers[model.name] = read_edited(model, files, cache, found.also)
     return task_set(
         NAME,
-        place,
-        found,
-        [file],
-        entries,
-        lambda entry: _query(entry, images),
-        _group,
-        answers=answers,
+        TaskData(place, found, [file]),
+        RowReader(entries, lambda entry: _query(entry, images), _group, answers),
         categories=dict.fromkeys(ASPECTS, 1),
     )
 

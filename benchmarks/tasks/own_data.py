@@ -33,7 +33,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from plait.benchmarks.tasks.published import UNKNOWN, RowGroup, TaskSet, task_set
+from plait.benchmarks.tasks.published import (
+    UNKNOWN,
+    RowGroup,
+    RowReader,
+    TaskData,
+    TaskSet,
+    task_set,
+)
 from plait.benchmarks.tasks.reading.columns import (
     AS_NAMED,
     MESSAGES,
@@ -258,12 +265,8 @@ def load(
         name = place.partition("@")[0].rpartition("/")[2]
     task = task_set(
         name,
-        place,
-        rows.found,
-        rows.files,
-        queries.prepare(rows, on_progress),
-        queries.query,
-        queries.group,
+        TaskData(place, rows.found, rows.files),
+        RowReader(queries.prepare(rows, on_progress), queries.query, queries.group),
         by_columns=rows.about(),
     )
     rows.as_found.refuse_changes()

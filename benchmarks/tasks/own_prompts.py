@@ -22,7 +22,14 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from plait.benchmarks.tasks.prompt_sets import prompt_query
-from plait.benchmarks.tasks.published import UNKNOWN, RowGroup, TaskSet, task_set
+from plait.benchmarks.tasks.published import (
+    UNKNOWN,
+    RowGroup,
+    RowReader,
+    TaskData,
+    TaskSet,
+    task_set,
+)
 from plait.benchmarks.tasks.reading.files import (
     FileRow,
     RowMarks,
@@ -65,7 +72,11 @@ def load(place: str, cache: Path) -> TaskSet:
     unknown = RowGroup(None)
     as_found = FilesAsFound([path])
     rows = read(path)
-    task = task_set(path.stem, place, found, [path], rows, _query, lambda _: unknown)
+    task = task_set(
+        path.stem,
+        TaskData(place, found, [path]),
+        RowReader(rows, _query, lambda _: unknown),
+    )
     as_found.refuse_changes()
     return task
 

@@ -16,6 +16,8 @@ from typing import Any
 from plait.benchmarks.tasks.published import (
     UNKNOWN,
     RowGroup,
+    RowReader,
+    TaskData,
     TaskSet,
     ValidRow,
     task_set,
@@ -47,7 +49,9 @@ def load(place: str, cache: Path) -> TaskSet:
     def make(value: Any) -> ValidRow:
         return _valid(Row.of(value), images, kept)
 
-    return task_set(NAME, place, found, paths, parquet_rows(paths), make, _group)
+    return task_set(
+        NAME, TaskData(place, found, paths), RowReader(parquet_rows(paths), make, _group)
+    )
 
 
 def _group(row: Any) -> RowGroup:

@@ -14,7 +14,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from plait.benchmarks.tasks.published import RowGroup, TaskSet, task_set
+from plait.benchmarks.tasks.published import (
+    RowGroup,
+    RowReader,
+    TaskData,
+    TaskSet,
+    task_set,
+)
 from plait.benchmarks.tasks.reading.images import ImageFolder, image_paths
 from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, brief
 from plait.benchmarks.tasks.reading.sources import load_rows, locate
@@ -49,7 +55,11 @@ def load(place: str, cache: Path) -> TaskSet:
     fields = ("GEU", "UEG")
     licence = "academic research only"
     return task_set(
-        NAME, place, found, paths, values, make, group, fields=fields, licence=licence
+        NAME,
+        TaskData(place, found, paths),
+        RowReader(values, make, group),
+        fields=fields,
+        licence=licence,
     )
 
 

@@ -19,7 +19,14 @@ from math import lcm
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from plait.benchmarks.tasks.published import Answer, RowGroup, TaskSet, task_set
+from plait.benchmarks.tasks.published import (
+    Answer,
+    RowGroup,
+    RowReader,
+    TaskData,
+    TaskSet,
+    task_set,
+)
 from plait.benchmarks.tasks.reading.images import ImageFolder, image_paths
 from plait.benchmarks.tasks.reading.rules import (
     Row,
@@ -106,13 +113,8 @@ def load(place: str, cache: Path) -> TaskSet:
         checklists += sorted(root.glob(f"{CHECKLISTS}/{track}/*/*.json"))
     return task_set(
         NAME,
-        place,
-        found,
-        [*files, *checklists, *read],
-        entries,
-        make,
-        _group,
-        answers=answers,
+        TaskData(place, found, [*files, *checklists, *read]),
+        RowReader(entries, make, _group, answers),
         categories=weights_of([*used]),
         fields=[*used],
         licence="research use",

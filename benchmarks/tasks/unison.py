@@ -31,7 +31,13 @@ from typing import Any, NamedTuple
 
 from PIL import Image as Pillow
 
-from plait.benchmarks.tasks.published import RowGroup, TaskSet, task_set
+from plait.benchmarks.tasks.published import (
+    RowGroup,
+    RowReader,
+    TaskData,
+    TaskSet,
+    task_set,
+)
 from plait.benchmarks.tasks.reading.images import ImageFolder
 from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, brief
 from plait.benchmarks.tasks.reading.sources import (
@@ -168,13 +174,8 @@ def load(place: str, cache: Path) -> TaskSet:
 
     return task_set(
         NAME,
-        place,
-        found,
-        [*files, *others.files],
-        entries,
-        make,
-        _group,
-        answers=others.answers,
+        TaskData(place, found, [*files, *others.files]),
+        RowReader(entries, make, _group, others.answers),
         prompt=session,
         categories=dict.fromkeys((entry.task for entry in entries), 1),
         fields=[*dict.fromkeys(_group(entry).field for entry in entries)],
