@@ -171,7 +171,10 @@ def _query(row: Row, images: tuple[Image, ...], descriptions: Mapping[str, str])
         raise RowError(Rule.CATEGORY, f"no category has the task {brief(task)}")
     question = row.nonblank_text("question")
     preference, factuality = _criteria(row.text("criteria"))
-    about = {k: v for k, v in row.values.items() if k not in _READ and v}
+    about: dict[str, str] = {}
+    for name, value in row.values.items():
+        if name not in _READ and value:
+            about[name] = value
     if factuality:
         about[FACTUALITY] = factuality
     if index in descriptions:

@@ -459,11 +459,13 @@ class _Queries:
                 turns.append(Turn("assistant", given[number] or truth))
             truths.append(truth)
             asked.append(_asked_turn(row, truth, choices, metadata))
+        reference = Document.of(truths) if any(truths) else None
+        wants_images = any(turn.wants_images for turn in asked)
         return replace(
             query,
             turns=tuple(turn for turn in turns if turn.content),
-            reference=Document.of(truths) if any(truths) else None,
-            wants_images=any(turn.wants_images for turn in asked),
+            reference=reference,
+            wants_images=wants_images,
             metadata={**query.metadata, TURNS: turns_text(asked)},
         )
 

@@ -73,10 +73,11 @@ def _query(axis: str, row: Row, images: ImageFolder) -> Query:
         content = (images.image(row.text("input_image")), *content)
         metadata, reference = _choices(row)
     else:
-        criteria = [
-            f"To the question {q.text('question')!r}, the answer is {q.text('answer')}."
-            for q in row.rows("question_list")
-        ]
+        criteria: list[str] = []
+        for asked in row.rows("question_list"):
+            question = asked.text("question")
+            answer = asked.text("answer")
+            criteria.append(f"To the question {question!r}, the answer is {answer}.")
         metadata = {ABOUTS["image"]: json.dumps(criteria)}
     return Query(
         id=f"{axis}_{index}_{task}",

@@ -92,17 +92,14 @@ def load(place: str, cache: Path) -> TaskSet:
     images = {}
     for track in tracks:
         images[track] = ImageFolder(root / DATA / track, cache, found.also)
-        rows = (entry.value for entry in entries if entry.track == track)
+        rows = [entry.value for entry in entries if entry.track == track]
         images[track].check_all(image_paths(rows))
-    outputs = [
-        _Outputs.of(folder, entries, ImageFolder(folder, cache, found.also))
-        for folder in _folders(root, tracks)
-    ]
     answers: dict[str, dict[str, Answer]] = {}
-    read: list[Path] = []
-    for own in outputs:
-        answers.setdefault(own.folder.name, {}).update(own.answers())
-        read += own.files
+    files_of_answers: list[Path] = []
+    for folder in _folders(root, tracks):
+        outputs = _Outputs.of(folder, entries, ImageFolder(folder, cache, found.also))
+        answers.setdefault(folder.name, {}).update(outputs.answers())
+        files_of_answers += outputs.files
 
     def make(entry: Entry) -> Query:
         return _query(entry, root, images[entry.track])
@@ -113,7 +110,7 @@ def load(place: str, cache: Path) -> TaskSet:
         checklists += sorted(root.glob(f"{CHECKLISTS}/{track}/*/*.json"))
     return task_set(
         NAME,
-        TaskData(place, found, [*files, *checklists, *read]),
+        TaskData(place, found, [*files, *checklists, *files_of_answers]),
         RowReader(entries, make, _group, answers),
         categories=weights_of([*used]),
         fields=[*used],
