@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from plait.benchmarks.results.notebook import NotebookDocument
+from plait.benchmarks.runs.answers import NoDocument, QueryAnswer, ScorerVerdict, TaskQuery
 from plait.benchmarks.runs.requirements import refuse_missing
 from plait.benchmarks.runs.resolving import scorer_named
-from plait.benchmarks.runs.run_data import NoDocument, QueryAnswer, ScorerVerdict, TaskQuery
 from plait.benchmarks.tasks.published import as_asked, unicode_only
 from plait.benchmarks.tasks.reading.rules import brief
 from plait.cluster.loading import load_stage

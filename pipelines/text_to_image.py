@@ -85,11 +85,16 @@ class TextToImage:
         """Draw those without images and those with images in a batch each."""
         drawn: dict[int, Outcome[Drawing]] = {}
         for seeing in (False, True):
-            rows = [i for i, one in enumerate(asked) if bool(one.images) == seeing]
-            if rows:
-                outcomes = self._draw_alike([asked[i] for i in rows], seeing)
-                drawn |= zip(rows, outcomes, strict=True)
-        return [drawn[i] for i in range(len(asked))]
+            places: list[int] = []
+            alike: list[_Asked] = []
+            for place, one in enumerate(asked):
+                if bool(one.images) == seeing:
+                    places.append(place)
+                    alike.append(one)
+            if alike:
+                outcomes = self._draw_alike(alike, seeing)
+                drawn |= zip(places, outcomes, strict=True)
+        return [drawn[place] for place in range(len(asked))]
 
     def _draw_alike(self, asked: Sequence[_Asked], seeing: bool) -> list[Outcome[Drawing]]:
         """Draw requests that all have images (`seeing`), or all have none."""
@@ -102,8 +107,10 @@ class TextToImage:
             outcomes = self.plain({"prompt": [one.prompt for one in asked]}, seeds)
             if self.plain is not self.drawer:
                 notes["pipeline"] = type(self.plain.pipeline).__name__
-        pairs = zip(outcomes, asked, strict=True)
-        return [self._note(outcome, one, notes) for outcome, one in pairs]
+        with_notes: list[Outcome[Drawing]] = []
+        for outcome, one in zip(outcomes, asked, strict=True):
+            with_notes.append(self._note(outcome, one, notes))
+        return with_notes
 
     def _note(
         self, outcome: Outcome[Drawing], one: _Asked, notes: Mapping[str, Any]

@@ -98,9 +98,9 @@ def pairs_of(
         elif clean(segment.text) and segment.text.strip():
             pieces.append(segment.text.strip())
     # Texts and images in turn: a run of either, then one of the other.
-    runs = [
-        list(run) for _, run in groupby(pieces, key=lambda piece: isinstance(piece, str))
-    ]
+    runs: list[list[str | Image]] = []
+    for _, alike in groupby(pieces, key=lambda piece: isinstance(piece, str)):
+        runs.append([*alike])
     pairs: list[ImageTextPair] = []
     for i, run in enumerate(runs):
         beside: list[str | Image] = []

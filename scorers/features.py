@@ -8,7 +8,7 @@ of images, which its text-only answers did not have.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from plait.generators.errors import UsageError
@@ -87,16 +87,21 @@ def style(
     `stripped` is whether white space around the turns counts as tokens; the official
     program strips the model's answers and not the baseline's.
     """
-    text = " ".join(part.strip() if stripped else part for part in parts)
+    counted = [part.strip() for part in parts] if stripped else parts
     # Joined by blanks, as officially, a heading that begins a turn begins no line.
-    prose = without_code(" ".join(parts) if mode == "official" else "\n".join(parts), mode)
+    between = " " if mode == "official" else "\n"
+    prose = without_code(between.join(parts), mode)
     return Style(
-        tokens=count(text),
-        headers=len(_HEADER.findall(prose)),
-        lists=sum(len(pattern.findall(prose)) for pattern in _LISTS),
-        bold=sum(len(pattern.findall(prose)) for pattern in _BOLD),
+        tokens=count(" ".join(counted)),
+        headers=_occurrences([_HEADER], prose),
+        lists=_occurrences(_LISTS, prose),
+        bold=_occurrences(_BOLD, prose),
         images=images,
     )
+
+
+def _occurrences(patterns: Iterable[re.Pattern[str]], text: str) -> int:
+    return sum(len(pattern.findall(text)) for pattern in patterns)
 
 
 def without_code(text: str, mode: Mode = "corrected") -> str:

@@ -229,11 +229,12 @@ class Rouge(TextStage):
         from torchmetrics.functional.text import rouge_score
 
         found = rouge_score(text, truth, rouge_keys=tuple(ROUGE))
-        names = {"precision": "precision", "recall": "recall", "f1": "fmeasure"}
         parts: dict[str, Any] = {}
         for variant in ROUGE:
             parts[variant] = {
-                own: float(found[f"{variant}_{name}"]) for own, name in names.items()
+                "precision": float(found[f"{variant}_precision"]),
+                "recall": float(found[f"{variant}_recall"]),
+                "f1": float(found[f"{variant}_fmeasure"]),
             }
         parts["document_words"] = len(_WORD.findall(text.lower()))
         parts["reference_words"] = len(_WORD.findall(truth.lower()))

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from statistics import fmean
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from plait.generators.base import (
     Failure,
@@ -158,7 +158,9 @@ class TurnsScorer(Scorer):
         if len(answers) != len(turns):
             return Unscored(f"the answer has {len(answers)} turns, not {len(turns)}")
         views = self._queries(query, document)
-        judging = [self.judge_of_turn.judge(views[i], answers[i]) for i in views]
+        judging = []
+        for number, view in views.items():
+            judging.append(self.judge_of_turn.judge(view, answers[number]))
         outcomes: list[Outcome[Score]] = yield from together(judging)
         values: dict[int, float] = {}
         for number, outcome in zip(views, outcomes, strict=True):
@@ -168,13 +170,19 @@ class TurnsScorer(Scorer):
                 return _of_turn(outcome, number)
         if not values:
             return outcomes[0]
-        back = [value for i, value in values.items() if turns[i].looks_back]
-        parts: dict[str, Any] = {
-            "criteria": {f"turn {i + 1}": value for i, value in values.items()},
-            "looks_back": {f"turn {i + 1}": turns[i].looks_back for i in values},
-        }
-        if back and not self.only_looking_back:
-            parts["criteria"]["looks back"] = fmean(back)
+        criteria: dict[str, float] = {}
+        looks_back: dict[str, bool] = {}
+        of_looking_back: list[float] = []
+        for number, value in values.items():
+            name = f"turn {number + 1}"
+            criteria[name] = value
+            looks_back[name] = turns[number].looks_back
+            if turns[number].looks_back:
+                of_looking_back.append(value)
+        # Where only these are judged, their mean is the value itself.
+        if of_looking_back and not self.only_looking_back:
+            criteria["looks back"] = fmean(of_looking_back)
+        parts = {"criteria": criteria, "looks_back": looks_back}
         return Result(Score(fmean(values.values()), parts))
 
     def _queries(self, query: Query, document: Document) -> dict[int, Query]:

@@ -107,7 +107,8 @@ def _systems(rows: Sequence[LeaderboardRow]) -> Column:
     names = []
     for row in rows:
         levers = row.get("levers")
-        names.append(f"{row['system']} [{', '.join(levers)}]" if levers else row["system"])
+        added = f" [{', '.join(levers)}]" if levers else ""
+        names.append(f"{row['system']}{added}")
     return _texts("system", names, numeric=False)
 
 
@@ -272,9 +273,12 @@ def table_as_released(board: Board, scorer: Scorer) -> ResultTable | None:
         released = row["scores"][scorer.name].get("as_released")
         if released is None:
             continue
+        # Every row has the same figures, so that the first names them for all.
         head = head or ["system", *released]
-        values = ["-" if value is None else str(value) for value in released.values()]
-        lines.append([row["system"], *values])
+        line = [row["system"]]
+        for value in released.values():
+            line.append("-" if value is None else str(value))
+        lines.append(line)
     return ResultTable.of("As released", head, lines) if lines else None
 
 

@@ -275,6 +275,7 @@ class ResultTable:
     def markdown(self) -> str:
         """For a page, without the title."""
         head = [plain(column.full) for column in self.columns]
+        # The line below the heads says how each column is aligned.
         rule = ["---:" if right else "---" for right in self.right]
         lines = [head, rule, *self._cells(_markdown_cell)] if self.rows else []
         grid = "\n".join([f"| {' | '.join(line)} |" for line in lines])

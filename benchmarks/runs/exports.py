@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from plait.benchmarks.results.files.schema import IMAGE, feature_of
+from plait.benchmarks.runs.answers import QueryAnswer
 from plait.benchmarks.runs.exporters import every_eval_ever
-from plait.benchmarks.runs.run_data import QueryAnswer, RunData
+from plait.benchmarks.runs.run_data import RunData
 from plait.benchmarks.tasks import ueval
 from plait.benchmarks.tasks.mmie import official
 from plait.benchmarks.tasks.mmie.categories import CATEGORIES, MMIE

@@ -19,7 +19,7 @@ from typing import Any
 from plait.benchmarks.runs.config import RunConfig, is_run, merge
 from plait.benchmarks.runs.experiment import Experiment, open_experiment
 from plait.benchmarks.runs.opening import refuse_other_questions
-from plait.benchmarks.runs.queries import read_ids, read_task, settle_data
+from plait.benchmarks.runs.queries import FormerRun, read_ids, read_task, settle_data
 from plait.benchmarks.runs.reopening import other_given_answers
 from plait.benchmarks.runs.resolving import (
     NameResolver,
@@ -86,7 +86,7 @@ def join(
     task, given = read_task(both, on_progress)
     refuse_other_questions(task)
     ids = read_ids(config)
-    data = settle_data(config.root, manifest, both, task, choices, ids)
+    data = settle_data(FormerRun(config.root, manifest), both, task, choices, ids)
     # Data and flags first: with other data, models cannot even be compared.
     values = _other_values(before, config, manifest, task)
     _refuse(config.root, [*data.refusals, *values])

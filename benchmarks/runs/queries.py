@@ -48,6 +48,16 @@ Queries = Sequence[Query | Malformed]
 Ids = Sequence[str] | None
 
 
+@dataclass(frozen=True, slots=True)
+class FormerRun:
+    """A run that is there, as a command finds it that goes on with it."""
+
+    root: AnyPath
+    manifest: Mapping[str, Any]
+    name: str = "the run"
+    """For people."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SettledData:
     """A task set as a run goes on with it."""
@@ -148,25 +158,19 @@ def read_stored_queries(root: AnyPath) -> StoredQueries | None:
 
 
 def settle_data(
-    root: AnyPath,
-    manifest: Mapping[str, Any],
-    config: RunConfig,
-    task: TaskSet,
-    choices: DataChoices,
-    ids: Ids,
-    run: str = "the run",
+    run: FormerRun, config: RunConfig, task: TaskSet, choices: DataChoices, ids: Ids
 ) -> SettledData:
-    """Return `task` as the run in `root`, called `run`, goes on with it under `config`.
+    """Return `task` as `run` goes on with it under `config`, with the queries `ids`.
 
     Three things are compared with what the run stored: the queries that it asked, the rows
     that are asked now and were not in the data then, and whether a query is asked no more.
     """
-    before = former_config(root, manifest)
-    stored = read_stored_queries(root)
-    now = data_rows(task)
+    before = former_config(run.root, run.manifest)
+    stored = read_stored_queries(run.root)
     if stored is None:
-        return _as_a_whole(before, manifest, config, task, now, choices, ids, run)
-    since = f"data {config.data} has changed since {run} was made"
+        return _settle_as_a_whole(run, before, config, task, choices, ids)
+    now = data_rows(task)
+    since = f"data {config.data} has changed since {run.name} was made"
 
     # First: queries of the run that have changed or are gone.
     changes = QueryChanges.of(stored, now)
@@ -275,21 +279,23 @@ def data_as_made(
     return SettledData(task=task, queries=queries, ids=ids, rows=now)
 
 
-def _as_a_whole(
+def _settle_as_a_whole(
+    run: FormerRun,
     before: RunConfig,
-    manifest: Mapping[str, Any],
     config: RunConfig,
     task: TaskSet,
-    now: Mapping[str, str],
     choices: DataChoices,
     ids: Ids,
-    run: str,
 ) -> SettledData:
-    """The same where the run stored no queries: which of them have changed is not known."""
-    difference = other_data(before, config, manifest, task, now)
+    """Settle the data of a run without stored queries, whose config was `before`.
+
+    Which of them have changed is not known: they are compared by one digest of all.
+    """
+    now = data_rows(task)
+    difference = other_data(before, config, run.manifest, task, now)
     if difference and not (choices.remake and choices.add):
         refusal = (
-            f"data {config.data} has changed since {run} was made ({difference}), and "
+            f"data {config.data} has changed since {run.name} was made ({difference}), and "
             "it is not known in which queries: --changed-data remake with "
             "--changed-data add takes all of them as they are now"
         )
@@ -298,7 +304,7 @@ def _as_a_whole(
         return SettledData(task=task, queries=(), ids=ids, refusals=[refusal])
     queries = selection(config, task, ids)
     # Where the data are others, all queries are asked anew, and none can be lost.
-    former = () if difference else selection(before, task, manifest.get("ids"))
+    former = () if difference else selection(before, task, run.manifest.get("ids"))
     asked = IdTable(_place(query) for query in queries)
     lost = IdTable()
     for query in former:

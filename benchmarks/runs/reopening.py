@@ -17,6 +17,7 @@ from typing import Any
 from plait.benchmarks.runs.config import is_run
 from plait.benchmarks.runs.experiment import GIVEN, Experiment
 from plait.benchmarks.runs.queries import (
+    FormerRun,
     SettledData,
     data_as_made,
     read_task,
@@ -68,8 +69,8 @@ def reopen(
             "former ones, or score the current ones into another directory with --out"
         )
     if changes:
-        run = f"the run in {root}"
-        data = settle_data(root, manifest, config, task, choices, ids, run)
+        run = FormerRun(root, manifest, name=f"the run in {root}")
+        data = settle_data(run, config, task, choices, ids)
     else:
         # Who only reads a run sees it as it was made, whatever has become of its data.
         data = data_as_made(root, manifest, config, task)

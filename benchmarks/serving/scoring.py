@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from plait.benchmarks.runs.run_data import ScorerVerdict
+from plait.benchmarks.runs.answers import ScorerVerdict
 from plait.benchmarks.serving.chats import decode_image, turns_of
 from plait.benchmarks.serving.refusals import RequestRefused
 from plait.benchmarks.serving.schemas import (

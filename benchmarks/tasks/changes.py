@@ -87,7 +87,7 @@ class DataChoices:
         A query cannot be made anew and kept.
         """
         chosen = {names} if isinstance(names, str) else {*names}
-        valid = [f.name for f in fields(cls)]
+        valid = [choice.name for choice in fields(cls)]
         for name in sorted(chosen.difference(valid)):
             raise unknown("choice of --changed-data", name, valid)
         if chosen >= {"remake", "keep"}:
@@ -152,6 +152,7 @@ def with_stored(task: TaskSet, stored: StoredQueries, ids: Iterable[str]) -> Tas
     there = IdTable(query.id for query in task.samples)
     kept = {}
     gone = []
+    # As a set that keeps the order: the fields of the task set first.
     fields_of_all = dict.fromkeys(task.fields)
     for query in stored.read():
         if query.id not in wanted:
@@ -161,6 +162,7 @@ def with_stored(task: TaskSet, stored: StoredQueries, ids: Iterable[str]) -> Tas
             gone.append(query)
         if isinstance(query, Query) and query.field:
             fields_of_all[query.field] = None
+    # Neither list nor tuple: a task set may be larger than memory.
     samples = (kept.get(query.id, query) for query in task.samples)
     return replace(
         task,

@@ -17,6 +17,8 @@ from typing import Any
 
 from plait.benchmarks.tasks.published import (
     RowGroup,
+    RowReader,
+    TaskData,
     TaskSet,
     ValidRow,
     as_asked,
@@ -123,7 +125,9 @@ def load(place: str, cache: Path, *, with_images: bool = True) -> TaskSet:
 
     name = NAME if with_images else f"{NAME}-text"
     prompt = as_asked if with_images else describe
-    return task_set(name, place, found, [path], opened, make, _group, prompt=prompt)
+    return task_set(
+        name, TaskData(place, found, [path]), RowReader(opened, make, _group), prompt=prompt
+    )
 
 
 load_text_only = partial(load, with_images=False)
@@ -167,7 +171,10 @@ def _query(row: Row, images: tuple[Image, ...], descriptions: Mapping[str, str])
         raise RowError(Rule.CATEGORY, f"no category has the task {brief(task)}")
     question = row.nonblank_text("question")
     preference, factuality = _criteria(row.text("criteria"))
-    about = {k: v for k, v in row.values.items() if k not in _READ and v}
+    about: dict[str, str] = {}
+    for name, value in row.values.items():
+        if name not in _READ and value:
+            about[name] = value
     if factuality:
         about[FACTUALITY] = factuality
     if index in descriptions:

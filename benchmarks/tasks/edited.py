@@ -25,7 +25,10 @@ def read_edited(
     `files` are their paths in it, by query. What is not there is no answer; what cannot be
     read is a failure.
     """
-    there = {id: path for id, path in files.items() if (model / path).is_file()}
+    there: dict[str, str] = {}
+    for id, path in files.items():
+        if (model / path).is_file():
+            there[id] = path
     images = ImageFolder(model, cache, tuple(also))
     images.check_all(there.values())
     answers: dict[str, Answer] = {}

@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from plait.benchmarks.tasks.edited import model_folders, names_file, read_edited
-from plait.benchmarks.tasks.published import RowGroup, TaskSet, task_set, text_of
+from plait.benchmarks.tasks.published import (
+    RowGroup,
+    RowReader,
+    TaskData,
+    TaskSet,
+    task_set,
+    text_of,
+)
 from plait.benchmarks.tasks.reading.files import published_files, published_rows
 from plait.benchmarks.tasks.reading.images import ImageCache, ImageFolder, images_of
 from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, brief, id_text, is_id
@@ -64,13 +71,19 @@ def _load(name: str, place: str, cache: Path, languages: tuple[str, ...]) -> Tas
     others = {*GEDIT_LANGUAGES} - {*languages}
 
     def rows() -> Iterator[Any]:
-        return (
-            row for row in published_rows(paths) if text_of(row, _LANGUAGE) not in others
-        )
+        for row in published_rows(paths):
+            if text_of(row, _LANGUAGE) not in others:
+                yield row
 
-    # Images of the rows are not kept for these.
-    about = [_about(row) for row in rows()]
-    files = {_key(row): _file(row) for row in about if _has_file(row)}
+    def make(row: Any) -> Query:
+        return _query(Row.of(row), images, kept)
+
+    files: dict[str, str] = {}
+    # In a pass of its own, since rows hold their images and are not kept.
+    for row in rows():
+        about = _about(row)
+        if _has_file(about):
+            files[_key(about)] = _file(about)
     answers = {}
     for model in model_folders(found.folder / RESULTS):
         answers[model.name] = read_edited(model, files, cache, found.also)
@@ -79,13 +92,8 @@ def _load(name: str, place: str, cache: Path, languages: tuple[str, ...]) -> Tas
         fields += [f"{language}{GEDIT_INTERSECTION}", language]
     return task_set(
         name,
-        place,
-        found,
-        paths,
-        rows(),
-        lambda value: _query(Row.of(value), images, kept),
-        _group,
-        answers=answers,
+        TaskData(place, found, paths),
+        RowReader(rows(), make, _group, answers),
         categories=dict.fromkeys(GEDIT_GROUPS, 1),
         fields=fields,
     )

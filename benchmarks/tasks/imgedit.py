@@ -8,12 +8,19 @@ and systems by the name MODEL. The parts of several turns are judged by people t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from plait.benchmarks.tasks.edited import model_folders, names_file, read_edited
-from plait.benchmarks.tasks.published import RowGroup, TaskSet, task_set, text_of
+from plait.benchmarks.tasks.published import (
+    RowGroup,
+    RowReader,
+    TaskData,
+    TaskSet,
+    task_set,
+    text_of,
+)
 from plait.benchmarks.tasks.reading.images import ImageFolder
 from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, brief, is_id
 from plait.benchmarks.tasks.reading.sources import load_json, locate
@@ -50,23 +57,29 @@ def load(place: str, cache: Path) -> TaskSet:
     folder = file.parent
     originals = folder / ORIGINALS
     images = ImageFolder(originals if originals.is_dir() else folder, cache, found.also)
-    paths = (entry.value.get("id") for entry in entries if _is_row(entry))
-    images.check_all(path for path in paths if isinstance(path, str))
-    files = {entry.key: f"{entry.key}.png" for entry in entries if _names_file(entry)}
+    images.check_all(_image_paths(entries))
+    files: dict[str, str] = {}
+    for entry in entries:
+        if _names_file(entry):
+            files[entry.key] = f"{entry.key}.png"
     answers = {}
     for model in model_folders(folder / EDITED):
         answers[model.name] = read_edited(model, files, cache, found.also)
     return task_set(
         NAME,
-        place,
-        found,
-        [file],
-        entries,
-        lambda entry: _query(entry, images),
-        _group,
-        answers=answers,
+        TaskData(place, found, [file]),
+        RowReader(entries, lambda entry: _query(entry, images), _group, answers),
         categories=dict.fromkeys(ASPECTS, 1),
     )
+
+
+def _image_paths(entries: Iterable[Entry]) -> Iterator[str]:
+    """Yield the paths of the images to be edited, of rows that state one."""
+    for entry in entries:
+        # In this file an edit's `id` is the path of its image.
+        path = entry.value.get("id") if _is_row(entry) else None
+        if isinstance(path, str):
+            yield path
 
 
 def _is_row(entry: Entry) -> bool:

@@ -22,7 +22,14 @@ from pathlib import Path
 from typing import Any
 
 from plait.benchmarks.tasks.imug_answers import Session, read_answers
-from plait.benchmarks.tasks.published import UNKNOWN, RowGroup, TaskSet, task_set
+from plait.benchmarks.tasks.published import (
+    UNKNOWN,
+    RowGroup,
+    RowReader,
+    TaskData,
+    TaskSet,
+    task_set,
+)
 from plait.benchmarks.tasks.reading.images import ImageFolder
 from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, brief
 from plait.benchmarks.tasks.reading.sources import load_lines, locate
@@ -79,13 +86,10 @@ def load(place: str, cache: Path) -> TaskSet:
     named = [folder / name for name in (_IMAGE_REFERENCES, _DYNAMIC_REFERENCES)]
     task = task_set(
         NAME,
-        place,
-        found,
-        [file, *(path for path in named if path.is_file()), *others.files],
-        rows,
-        make,
-        _group,
-        answers=others.answers,
+        TaskData(
+            place, found, [file, *(path for path in named if path.is_file()), *others.files]
+        ),
+        RowReader(rows, make, _group, others.answers),
         categories=dict.fromkeys(CLASSES, 1),
     )
     return ask_turn_by_turn(task)

@@ -15,7 +15,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from plait.benchmarks.tasks.published import RowGroup, TaskSet, task_set, text_of
+from plait.benchmarks.tasks.published import (
+    RowGroup,
+    RowReader,
+    TaskData,
+    TaskSet,
+    task_set,
+    text_of,
+)
 from plait.benchmarks.tasks.reading.images import ImageFolder, image_paths
 from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, of_type
 from plait.benchmarks.tasks.reading.sources import load_rows, locate
@@ -50,7 +57,9 @@ def load(place: str, cache: Path) -> TaskSet:
 
     rows = enumerate(values)
     licence = "Apache-2.0"
-    return task_set(NAME, place, found, [file], rows, make, group, licence=licence)
+    return task_set(
+        NAME, TaskData(place, found, [file]), RowReader(rows, make, group), licence=licence
+    )
 
 
 def _query(index: int, row: Row, images: ImageFolder) -> Query:

@@ -16,6 +16,8 @@ from typing import Any
 from plait.benchmarks.tasks.published import (
     Answer,
     RowGroup,
+    RowReader,
+    TaskData,
     TaskSet,
     answers_by_query,
     groups_by_member,
@@ -70,13 +72,13 @@ def load(place: str, cache: Path) -> TaskSet:
     last = len(values) - 1
     return task_set(
         NAME,
-        place,
-        found,
-        [file, *given],
-        enumerate(values),
-        lambda value: _query(Row.of(value[1]), images, value[0] == last),
-        _group,
-        answers=read_answers({path: load_any_rows(path) for path in given}, cache),
+        TaskData(place, found, [file, *given]),
+        RowReader(
+            enumerate(values),
+            lambda value: _query(Row.of(value[1]), images, value[0] == last),
+            _group,
+            read_answers({path: load_any_rows(path) for path in given}, cache),
+        ),
         categories=dict.fromkeys(GROUPS, 1),
     )
 

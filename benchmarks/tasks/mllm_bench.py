@@ -13,6 +13,8 @@ from typing import Any
 from plait.benchmarks.tasks.published import (
     Answer,
     RowGroup,
+    RowReader,
+    TaskData,
     TaskSet,
     add_answer,
     task_set,
@@ -44,13 +46,8 @@ def load(place: str, cache: Path) -> TaskSet:
     read = [p for p in _answer_files(root / "data") if p.name not in unread]
     return task_set(
         NAME,
-        place,
-        found,
-        [root / QUESTIONS, *read],
-        values,
-        lambda value: _query(Row.of(value), images),
-        _group,
-        answers=answers,
+        TaskData(place, found, [root / QUESTIONS, *read]),
+        RowReader(values, lambda value: _query(Row.of(value), images), _group, answers),
         unread_answers=unread,
     )
 

@@ -11,7 +11,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from plait.benchmarks.tasks.published import PREFIX, RowGroup, TaskSet, ValidRow, task_set
+from plait.benchmarks.tasks.published import (
+    PREFIX,
+    RowGroup,
+    RowReader,
+    TaskData,
+    TaskSet,
+    ValidRow,
+    task_set,
+)
 from plait.benchmarks.tasks.reading.images import ImageFolder, image_paths
 from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, brief, of_type
 from plait.benchmarks.tasks.reading.sources import load_listed, locate
@@ -51,7 +59,12 @@ def load(place: str, cache: Path) -> TaskSet:
         return _pair(entry.split, Row.of(entry.pair), images)
 
     licence = "CC BY-NC 4.0"
-    return task_set(NAME, place, found, files, entries, make, _group, licence=licence)
+    return task_set(
+        NAME,
+        TaskData(place, found, files),
+        RowReader(entries, make, _group),
+        licence=licence,
+    )
 
 
 class _Entry(NamedTuple):

@@ -16,7 +16,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from plait.benchmarks.tasks.published import Answer, RowGroup, TaskSet, task_set
+from plait.benchmarks.tasks.published import (
+    Answer,
+    RowGroup,
+    RowReader,
+    TaskData,
+    TaskSet,
+    task_set,
+)
 from plait.benchmarks.tasks.reading.images import ImageFolder, file_name, image_paths
 from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, brief
 from plait.benchmarks.tasks.reading.sources import load_json, load_lines, locate
@@ -67,7 +74,9 @@ def load(place: str, cache: Path) -> TaskSet:
         return RowGroup.of(value, "total_uid", "meta_task_name", "subtask_name")
 
     files = [file, *given]
-    return task_set(NAME, place, found, files, values, make, group, answers=answers)
+    return task_set(
+        NAME, TaskData(place, found, files), RowReader(values, make, group, answers)
+    )
 
 
 def _image_if_there(images: ImageFolder, path: str) -> Image | None:

@@ -33,7 +33,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from plait.benchmarks.tasks.published import UNKNOWN, RowGroup, TaskSet, task_set
+from plait.benchmarks.tasks.published import (
+    UNKNOWN,
+    RowGroup,
+    RowReader,
+    TaskData,
+    TaskSet,
+    task_set,
+)
 from plait.benchmarks.tasks.reading.columns import (
     AS_NAMED,
     MESSAGES,
@@ -258,12 +265,8 @@ def load(
         name = place.partition("@")[0].rpartition("/")[2]
     task = task_set(
         name,
-        place,
-        rows.found,
-        rows.files,
-        queries.prepare(rows, on_progress),
-        queries.query,
-        queries.group,
+        TaskData(place, rows.found, rows.files),
+        RowReader(queries.prepare(rows, on_progress), queries.query, queries.group),
         by_columns=rows.about(),
     )
     rows.as_found.refuse_changes()
@@ -456,11 +459,13 @@ class _Queries:
                 turns.append(Turn("assistant", given[number] or truth))
             truths.append(truth)
             asked.append(_asked_turn(row, truth, choices, metadata))
+        reference = Document.of(truths) if any(truths) else None
+        wants_images = any(turn.wants_images for turn in asked)
         return replace(
             query,
             turns=tuple(turn for turn in turns if turn.content),
-            reference=Document.of(truths) if any(truths) else None,
-            wants_images=any(turn.wants_images for turn in asked),
+            reference=reference,
+            wants_images=wants_images,
             metadata={**query.metadata, TURNS: turns_text(asked)},
         )
 

@@ -22,7 +22,14 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from plait.benchmarks.tasks.prompt_sets import prompt_query
-from plait.benchmarks.tasks.published import UNKNOWN, RowGroup, TaskSet, task_set
+from plait.benchmarks.tasks.published import (
+    UNKNOWN,
+    RowGroup,
+    RowReader,
+    TaskData,
+    TaskSet,
+    task_set,
+)
 from plait.benchmarks.tasks.reading.files import (
     FileRow,
     RowMarks,
@@ -65,7 +72,11 @@ def load(place: str, cache: Path) -> TaskSet:
     unknown = RowGroup(None)
     as_found = FilesAsFound([path])
     rows = read(path)
-    task = task_set(path.stem, place, found, [path], rows, _query, lambda _: unknown)
+    task = task_set(
+        path.stem,
+        TaskData(place, found, [path]),
+        RowReader(rows, _query, lambda _: unknown),
+    )
     as_found.refuse_changes()
     return task
 
@@ -79,8 +90,9 @@ def _query(row: FileRow) -> Query:
     named = names_by_lower_case(own.values)
     key = next((named[name] for name in PROMPTS if name in named), PROMPTS[0])
     id = own.id(named["id"], numbers=True) if "id" in named else row.id
-    stated = (own.values[named["category"]] if "category" in named else None) or UNKNOWN
-    return prompt_query(id, own.text(key), of_type(stated, str, "category"))
+    stated = own.values[named["category"]] if "category" in named else None
+    prompt = own.text(key)
+    return prompt_query(id, prompt, of_type(stated or UNKNOWN, str, "category"))
 
 
 # ------------------------------------------------------------------------------- lines
@@ -88,11 +100,12 @@ def _query(row: FileRow) -> Query:
 
 def _plain(path: Path) -> Iterable[FileRow]:
     text = read_text(path)
-    lines = [
-        FileRow(f"{path.name}, line {number}", f"{number:04d}", line.strip())
-        for number, line in enumerate(text.split("\n"), 1)
-        if line.strip()
-    ]
+    lines: list[FileRow] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        prompt = line.strip()
+        if prompt:
+            place = f"{path.name}, line {number}"
+            lines.append(FileRow(place, f"{number:04d}", prompt))
     first = lines[0].value if lines else ""
     if first.startswith(("[", "{")):
         try:

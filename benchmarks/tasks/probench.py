@@ -16,6 +16,8 @@ from typing import Any
 from plait.benchmarks.tasks.published import (
     UNKNOWN,
     RowGroup,
+    RowReader,
+    TaskData,
     TaskSet,
     ValidRow,
     task_set,
@@ -47,7 +49,9 @@ def load(place: str, cache: Path) -> TaskSet:
     def make(value: Any) -> ValidRow:
         return _valid(Row.of(value), images, kept)
 
-    return task_set(NAME, place, found, paths, parquet_rows(paths), make, _group)
+    return task_set(
+        NAME, TaskData(place, found, paths), RowReader(parquet_rows(paths), make, _group)
+    )
 
 
 def _group(row: Any) -> RowGroup:
@@ -59,7 +63,11 @@ def _group(row: Any) -> RowGroup:
 def _valid(row: Row, files: ImageFolder, kept: ImageCache) -> ValidRow:
     images = tuple(images_of(row.values.get("image"), files, kept))
     turns = _turns(row, images)
-    asked = max((i for i, t in enumerate(turns) if t.role == "user"), default=-1) + 1
+    # All turns up to the last of the user's are asked.
+    asked = 0
+    for number, turn in enumerate(turns, 1):
+        if turn.role == "user":
+            asked = number
     if not asked:
         raise RowError(Rule.NO_QUESTION, "the conversation has no human turn")
     track = row.text("chat_type")
@@ -85,15 +93,22 @@ def _valid(row: Row, files: ImageFolder, kept: ImageCache) -> ValidRow:
 
 def _answers(turns: Sequence[Turn]) -> Document | None:
     """Return what follows every human turn; None where one has no answer."""
-    after = [t for before, t in pairwise(turns) if before.role == "user"]
-    answered = [t.content for t in after if t.role == "assistant"]
-    asked = sum(t.role == "user" for t in turns)
-    return Document.of(answered) if len(answered) == asked else None
+    answers: list[Content] = []
+    for before, after in pairwise(turns):
+        if before.role == "user" and after.role == "assistant":
+            answers.append(after.content)
+    asked = sum(turn.role == "user" for turn in turns)
+    return Document.of(answers) if len(answers) == asked else None
 
 
 def _texts(values: Any) -> dict[str, str]:
-    texts = values if isinstance(values, Mapping) else {}
-    return {k: v for k, v in texts.items() if isinstance(v, str) and v}
+    if not isinstance(values, Mapping):
+        return {}
+    texts: dict[str, str] = {}
+    for name, value in values.items():
+        if isinstance(value, str) and value:
+            texts[name] = value
+    return texts
 
 
 def _turns(row: Row, images: tuple[Image, ...]) -> list[Turn]:

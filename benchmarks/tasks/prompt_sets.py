@@ -12,7 +12,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from plait.benchmarks.tasks.published import UNKNOWN, RowGroup, TaskSet, task_set
+from plait.benchmarks.tasks.published import (
+    UNKNOWN,
+    RowGroup,
+    RowReader,
+    TaskData,
+    TaskSet,
+    task_set,
+)
 from plait.benchmarks.tasks.reading.rules import (
     Row,
     RowError,
@@ -85,7 +92,9 @@ def load_dpg(place: str, cache: Path) -> TaskSet:
     def group(item: DpgItem) -> RowGroup:
         return RowGroup(item.id or None)
 
-    return task_set("dpg", place, found, [path], items, _propositions, group)
+    return task_set(
+        "dpg", TaskData(place, found, [path]), RowReader(items, _propositions, group)
+    )
 
 
 def load_compbench(place: str, cache: Path) -> TaskSet:
@@ -131,7 +140,11 @@ def _of_lines(
     make: Callable[[Line], Query],
 ) -> TaskSet:
     unknown = RowGroup(None)
-    return task_set(name, place, found, paths, _lines(paths), make, lambda _: unknown)
+    return task_set(
+        name,
+        TaskData(place, found, paths),
+        RowReader(_lines(paths), make, lambda _: unknown),
+    )
 
 
 def prompt_query(id: str, prompt: str, category: str = UNKNOWN, **metadata: str) -> Query:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from plait.benchmarks.tasks.reading.rules import (
     Row,
@@ -146,73 +146,89 @@ class TaskRows(NamedTuple):
     """Malformed rows by the rule they break."""
 
 
-def gather(
-    values: Iterable[V],
-    make: Callable[[V], Query | ValidRow],
-    known: Callable[[V], RowGroup],
-    answers: Answers = MappingProxyType({}),
-) -> TaskRows:
-    """Make queries of `values`; one that breaks a rule becomes a failure, the others run.
+@dataclass(frozen=True, slots=True)
+class RowReader(Generic[V]):
+    """The values that stand for rows, and how queries are made of them."""
 
-    `make` raises RowError, `known` gives what can be told of any value. Of values with the
-    same id only the first is used, and of `answers` those to the queries (see
-    `failure_of_lost_answers`).
+    values: Iterable[V]
+    make: Callable[[V], Query | ValidRow]
+    """Raises RowError for a value that breaks a rule."""
+    group_of: Callable[[V], RowGroup]
+    """What can be told of any value, also of one that breaks a rule."""
+    answers: Answers = field(default_factory=dict)
+    """From other files than the rows, by model and query id."""
+
+
+def gather(reader: RowReader[V]) -> TaskRows:
+    """Make queries of all values; one that breaks a rule becomes a failure, others run.
+
+    Of values with the same id only the first is used, and of answers those to the queries.
     """
     queries = Spool[Query | Malformed]("queries")
     places = Spool[str]("places of rows")
-    query: Query | None
-    own: Mapping[str, Answer]
-    published: dict[str, dict[str, Answer]] = {}
+    claims = _Claims(places)
+    published = _PublishedAnswers(reader.answers)
     broken = Counter[str]()
     refused = 0
     fields = dict[str, None]()
-    claims = _Claims(places)
-    lost = {name: failure_of_lost_answers(by_id, name) for name, by_id in answers.items()}
-    for i, value in enumerate(values):
-        group = known(value)
-        places.append(group.place or f"row {i}")
+    for number, value in enumerate(reader.values):
+        group = reader.group_of(value)
+        places.append(group.place or f"row {number}")
+        row: Query | Malformed
         try:
-            claims.add(group.id)
-            query, own = _valid_row(make(value))
-            # Some readers make the id only with the query.
-            if query.id != group.id:
-                claims.add(query.id)
+            made = _make_row(reader, value, group, claims)
         except RowError as error:
-            row: Query | Malformed = malformed_row(i, group, error)
+            row = malformed_row(number, group, error)
             broken[error.rule.value] += 1
-            query = error.released
-            own = {}
+            # Of some malformed rows a benchmark has released answers all the same.
+            if error.released is not None:
+                published.add(error.released.id, {})
         else:
-            row = query
-            if query.field:
-                fields[query.field] = None
-        valid = unicode_only(row, i) if trouble("".join(_texts_of(row))) else row
+            row = made.query
+            if row.field:
+                fields[row.field] = None
+            published.add(row.id, made.answers)
+        # One look at all texts together, since almost no row has trouble in any.
+        valid = unicode_only(row, number) if trouble("".join(_texts_of(row))) else row
         refused += valid is not row
         queries.append(valid)
-        if query is None:
-            continue
-        # A reader's answers of the row itself go before those of other files.
-        given: dict[str, Answer | None] = {}
-        for name, by_id in answers.items():
-            given[name] = by_id.get(query.id, lost[name])
-        _add_published(published, query.id, given | {**own})
     rules = Counter(dict(sorted(broken.items())))
     rules[Rule.NOT_UNICODE.value] += refused
-    return TaskRows(queries.values, [*fields], published, dict(+rules))
+    # The plus leaves out rules that no row breaks.
+    return TaskRows(queries.values, [*fields], published.answers, dict(+rules))
 
 
-def _add_published(
-    published: dict[str, dict[str, Answer]],
-    id: str,
-    answers: Mapping[str, Answer | None],
-) -> None:
-    for writer, answer in answers.items():
-        if answer is not None:
-            published.setdefault(writer, {})[id] = answer
+def _make_row(reader: RowReader[V], value: V, group: RowGroup, claims: _Claims) -> ValidRow:
+    """Return the query of a value; RowError where it breaks a rule or its id is taken."""
+    claims.add(group.id)
+    made = reader.make(value)
+    row = made if isinstance(made, ValidRow) else ValidRow(made)
+    # Some readers make the id only with the query.
+    if row.query.id != group.id:
+        claims.add(row.query.id)
+    return row
 
 
-def _valid_row(made: Query | ValidRow) -> ValidRow:
-    return made if isinstance(made, ValidRow) else ValidRow(made)
+class _PublishedAnswers:
+    """The answers to the queries that there are, by writer and query id."""
+
+    def __init__(self, given: Answers) -> None:
+        """`given` are those of other files than the rows."""
+        self.answers: dict[str, dict[str, Answer]] = {}
+        self._given = given
+        self._lost: dict[str, Failure | None] = {}
+        for writer, by_id in given.items():
+            self._lost[writer] = failure_of_lost_answers(by_id, writer)
+
+    def add(self, id: str, own: Mapping[str, Answer]) -> None:
+        """Add all answers to a query; those of its `own` row go before others."""
+        answers: dict[str, Answer | None] = {}
+        for writer, by_id in self._given.items():
+            answers[writer] = by_id.get(id, self._lost[writer])
+        answers.update(own)
+        for writer, answer in answers.items():
+            if answer is not None:
+                self.answers.setdefault(writer, {})[id] = answer
 
 
 def answers_by_query(
@@ -365,44 +381,50 @@ def as_asked(sample: Query, variant: Variant) -> tuple[Turn, ...]:
     return sample.turns
 
 
+class TaskData(NamedTuple):
+    """Where the data of a task set are."""
+
+    place: str
+    """As the user names it."""
+    found: Located
+    files: Iterable[Path]
+    """All that are read: the manifest has a digest of them."""
+
+
 def task_set(
     name: str,
-    source: str,
-    found: Located,
-    files: Iterable[Path],
-    values: Iterable[V],
-    make: Callable[[V], Query | ValidRow],
-    known: Callable[[V], RowGroup],
+    data: TaskData,
+    reader: RowReader[V],
     *,
-    answers: Answers = MappingProxyType({}),
     prompt: Prompter = as_asked,
     categories: Mapping[str, int] = MappingProxyType({}),
     fields: Sequence[str] | None = None,
     **about: Any,
 ) -> TaskSet:
-    """Return the task set of the `values` in `files`, as `gather` makes queries of them.
+    """Return the task set of the queries that `gather` makes of some data.
 
     `about` is what else the manifest says. Without `fields`, they are those that occur, in
     their order.
     """
-    rows = gather(values, make, known, answers)
-    counts = {writer: len(by_id) for writer, by_id in rows.answers.items()}
+    rows = gather(reader)
+    stated: dict[str, Any] = {
+        "name": name,
+        "source": data.place,
+        "revision": data.found.revision,
+        "digest": digest_of(data.files),
+        "rows": len(rows.samples),
+        "malformed": dict(rows.broken),
+    }
+    if rows.answers:
+        counts = {writer: len(by_id) for writer, by_id in rows.answers.items()}
+        stated["published_answers"] = counts
     return TaskSet(
         name=name,
         samples=rows.samples,
         prompt=prompt,
         categories=categories,
         fields=tuple(rows.fields if fields is None else fields),
-        about={
-            "name": name,
-            "source": source,
-            "revision": found.revision,
-            "digest": digest_of(files),
-            "rows": len(rows.samples),
-            "malformed": dict(rows.broken),
-            **({"published_answers": counts} if counts else {}),
-            **about,
-        },
+        about=stated | about,
         answers=rows.answers,
     )
 

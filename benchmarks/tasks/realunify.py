@@ -14,7 +14,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from plait.benchmarks.tasks.published import RowGroup, TaskSet, task_set
+from plait.benchmarks.tasks.published import (
+    RowGroup,
+    RowReader,
+    TaskData,
+    TaskSet,
+    task_set,
+)
 from plait.benchmarks.tasks.reading.images import ImageFolder, image_paths
 from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, brief
 from plait.benchmarks.tasks.reading.sources import load_rows, locate
@@ -49,7 +55,11 @@ def load(place: str, cache: Path) -> TaskSet:
     fields = ("GEU", "UEG")
     licence = "academic research only"
     return task_set(
-        NAME, place, found, paths, values, make, group, fields=fields, licence=licence
+        NAME,
+        TaskData(place, found, paths),
+        RowReader(values, make, group),
+        fields=fields,
+        licence=licence,
     )
 
 
@@ -63,10 +73,11 @@ def _query(axis: str, row: Row, images: ImageFolder) -> Query:
         content = (images.image(row.text("input_image")), *content)
         metadata, reference = _choices(row)
     else:
-        criteria = [
-            f"To the question {q.text('question')!r}, the answer is {q.text('answer')}."
-            for q in row.rows("question_list")
-        ]
+        criteria: list[str] = []
+        for asked in row.rows("question_list"):
+            question = asked.text("question")
+            answer = asked.text("answer")
+            criteria.append(f"To the question {question!r}, the answer is {answer}.")
         metadata = {ABOUTS["image"]: json.dumps(criteria)}
     return Query(
         id=f"{axis}_{index}_{task}",

@@ -19,7 +19,14 @@ from math import lcm
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from plait.benchmarks.tasks.published import Answer, RowGroup, TaskSet, task_set
+from plait.benchmarks.tasks.published import (
+    Answer,
+    RowGroup,
+    RowReader,
+    TaskData,
+    TaskSet,
+    task_set,
+)
 from plait.benchmarks.tasks.reading.images import ImageFolder, image_paths
 from plait.benchmarks.tasks.reading.rules import (
     Row,
@@ -85,17 +92,14 @@ def load(place: str, cache: Path) -> TaskSet:
     images = {}
     for track in tracks:
         images[track] = ImageFolder(root / DATA / track, cache, found.also)
-        rows = (entry.value for entry in entries if entry.track == track)
+        rows = [entry.value for entry in entries if entry.track == track]
         images[track].check_all(image_paths(rows))
-    outputs = [
-        _Outputs.of(folder, entries, ImageFolder(folder, cache, found.also))
-        for folder in _folders(root, tracks)
-    ]
     answers: dict[str, dict[str, Answer]] = {}
-    read: list[Path] = []
-    for own in outputs:
-        answers.setdefault(own.folder.name, {}).update(own.answers())
-        read += own.files
+    files_of_answers: list[Path] = []
+    for folder in _folders(root, tracks):
+        outputs = _Outputs.of(folder, entries, ImageFolder(folder, cache, found.also))
+        answers.setdefault(folder.name, {}).update(outputs.answers())
+        files_of_answers += outputs.files
 
     def make(entry: Entry) -> Query:
         return _query(entry, root, images[entry.track])
@@ -106,13 +110,8 @@ def load(place: str, cache: Path) -> TaskSet:
         checklists += sorted(root.glob(f"{CHECKLISTS}/{track}/*/*.json"))
     return task_set(
         NAME,
-        place,
-        found,
-        [*files, *checklists, *read],
-        entries,
-        make,
-        _group,
-        answers=answers,
+        TaskData(place, found, [*files, *checklists, *files_of_answers]),
+        RowReader(entries, make, _group, answers),
         categories=weights_of([*used]),
         fields=[*used],
         licence="research use",

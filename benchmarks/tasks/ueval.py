@@ -17,6 +17,8 @@ from plait.benchmarks.tasks.mmie.official import ImageFiles, write_rows
 from plait.benchmarks.tasks.published import (
     Answer,
     RowGroup,
+    RowReader,
+    TaskData,
     TaskSet,
     answers_by_query,
     task_set,
@@ -68,13 +70,13 @@ def load(place: str, cache: Path) -> TaskSet:
     answers = read_answers({path: list(load_rows(path)[0]) for path in given}, cache)
     return task_set(
         NAME,
-        place,
-        found,
-        [*paths, *given],
-        published_rows(paths),
-        lambda value: _query(Row.of(value), images, kept),
-        _group,
-        answers=answers,
+        TaskData(place, found, [*paths, *given]),
+        RowReader(
+            published_rows(paths),
+            lambda value: _query(Row.of(value), images, kept),
+            _group,
+            answers,
+        ),
         categories=dict.fromkeys(KIND_OF, 1),
         fields=("open", CLOSED),
     )

@@ -20,7 +20,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from plait.benchmarks.tasks.published import RowGroup, TaskSet, task_set
+from plait.benchmarks.tasks.published import (
+    RowGroup,
+    RowReader,
+    TaskData,
+    TaskSet,
+    task_set,
+)
 from plait.benchmarks.tasks.reading.images import ImageFolder
 from plait.benchmarks.tasks.reading.rules import (
     Row,
@@ -127,7 +133,9 @@ def load(place: str, cache: Path) -> TaskSet:
         return _query(entry, data)
 
     fields = ("understanding", "generation")
-    return task_set(NAME, place, found, files, rows, make, _group, fields=fields)
+    return task_set(
+        NAME, TaskData(place, found, files), RowReader(rows, make, _group), fields=fields
+    )
 
 
 def _files(root: Path) -> Iterator[Path]:

@@ -31,7 +31,13 @@ from typing import Any, NamedTuple
 
 from PIL import Image as Pillow
 
-from plait.benchmarks.tasks.published import RowGroup, TaskSet, task_set
+from plait.benchmarks.tasks.published import (
+    RowGroup,
+    RowReader,
+    TaskData,
+    TaskSet,
+    task_set,
+)
 from plait.benchmarks.tasks.reading.images import ImageFolder
 from plait.benchmarks.tasks.reading.rules import Row, RowError, Rule, TaskError, brief
 from plait.benchmarks.tasks.reading.sources import (
@@ -158,6 +164,12 @@ def load(place: str, cache: Path) -> TaskSet:
     if templates.is_file():
         session = UnisonSession(read_published(templates, RELEASED["unison-turns"]))
     makers = {IC: _ic, UGG: _ugg, GGU: _ggu, ME: _me}
+    categories: dict[str, int] = {}
+    fields: dict[str, None] = {}
+    for entry in entries:
+        # The published average weights all tasks alike.
+        categories[entry.task] = 1
+        fields[_group(entry).field] = None
 
     def make(entry: Entry) -> Query:
         row = Row.of(entry.value)
@@ -168,16 +180,11 @@ def load(place: str, cache: Path) -> TaskSet:
 
     return task_set(
         NAME,
-        place,
-        found,
-        [*files, *others.files],
-        entries,
-        make,
-        _group,
-        answers=others.answers,
+        TaskData(place, found, [*files, *others.files]),
+        RowReader(entries, make, _group, others.answers),
         prompt=session,
-        categories=dict.fromkeys((entry.task for entry in entries), 1),
-        fields=[*dict.fromkeys(_group(entry).field for entry in entries)],
+        categories=categories,
+        fields=[*fields],
         wording="plait" if session.texts is _OWN else "released",
     )
 
@@ -329,15 +336,18 @@ def _ggu(row: Row, images: ImageFolder, entry: Entry) -> Made:
         raise RowError(Rule.CHOICE, f"answer is {brief(answer)}, not one of {valid}")
     path = row.optional("image_path", str)
     image = images.image(f"{entry.part}/{path}") if path else None
+    question = row.nonblank_text("question")
+    description = row.nonblank_text("description")
+    checks: list[dict[str, str]] = []
+    for check in _checks(row):
+        expected = check["answer"].strip().lower()
+        checks.append({"text": check["text"], "answer": expected})
     values = {
-        "question": row.nonblank_text("question"),
+        "question": question,
         "options": options,
         "answer": answer,
-        "description": row.nonblank_text("description"),
-        "checks": [
-            {"text": check["text"], "answer": check["answer"].strip().lower()}
-            for check in _checks(row)
-        ],
+        "description": description,
+        "checks": checks,
     }
     return Made(values, image)
 

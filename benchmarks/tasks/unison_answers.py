@@ -93,10 +93,10 @@ def read_answers(place: Path, sessions: Iterable[Session], cache: Path) -> ReadA
     An answer that lacks a turn, or of which a turn failed, is a failure that says so.
     TaskError for a table that cannot be read.
     """
-    bases = [place / own for own in _PLACES if (place / own / RESULT).is_dir()]
-    if not bases:
+    bases = [place / own for own in _PLACES]
+    base = next((base for base in bases if (base / RESULT).is_dir()), None)
+    if base is None:
         return ReadAnswers({}, ())
-    base = bases[0]
     images = ImageFolder(base, cache)
     known = {(session.task, session.index): session for session in sessions}
     answers: dict[str, dict[str, Answer]] = {}
@@ -134,8 +134,10 @@ def _answers_in(
             rows.setdefault(session, []).append(row)
     paths: list[str] = []
     for own in rows.values():
-        found = (path_in(row["model_response"], images.root) for row in own)
-        paths += [path for path in found if path]
+        for answered in own:
+            path = path_in(answered["model_response"], images.root)
+            if path:
+                paths.append(path)
     images.check_all(paths)
     for session, own in rows.items():
         try:

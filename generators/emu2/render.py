@@ -64,9 +64,12 @@ def load_published(settings: DiffusionSettings, dtype: torch.dtype) -> Any:
         components.remove("safety_checker")
     if path is not None:
         folder = path.parent
+        # Names of tensors begin with their component: `unet.conv_in.weight`.
         stored = {name.partition(".")[0] for name in shapes_in(path)}
-        needed = [name for name in components if _is_needed(name, name in stored)]
-        parts = {name: _native(files, path, name, dtype) for name in needed}
+        parts: dict[str, Any] = {}
+        for name in components:
+            if _is_needed(name, name in stored):
+                parts[name] = _native(files, path, name, dtype)
     else:
         folder = _folder(settings, components)
         kinds: dict[str, type[Any]] = {}

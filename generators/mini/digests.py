@@ -44,7 +44,12 @@ def verify(name: str) -> str:
 
 
 def _files(folder: Path) -> list[Path]:
-    return [p for p in sorted(folder.rglob("*")) if p.is_file() and p.name[0] != "."]
+    files: list[Path] = []
+    for path in sorted(folder.rglob("*")):
+        # Editors and file managers leave hidden files, which are no weights.
+        if path.is_file() and not path.name.startswith("."):
+            files.append(path)
+    return files
 
 
 def digest_of(folder: Path) -> str:
@@ -64,9 +69,12 @@ def _read_pins(folder: Path) -> Mapping[str, str]:
 
 def present(folder: Path) -> dict[str, str]:
     """Return the digest of every mini checkpoint in `folder`, by its own folder's name."""
-    names = sorted({model.folder for model in MINI.values()})
-    places = {name: folder / name for name in names}
-    return {name: digest_of(place) for name, place in places.items() if _files(place)}
+    digests: dict[str, str] = {}
+    # Several names may share a folder.
+    for name in sorted({model.folder for model in MINI.values()}):
+        if _files(folder / name):
+            digests[name] = digest_of(folder / name)
+    return digests
 
 
 def size_of(folder: Path) -> float:

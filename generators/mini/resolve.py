@@ -30,7 +30,11 @@ def mini_settings(name: str, overrides: Mapping[str, Any]) -> Iterator[dict[str,
             f"{name!r} has no mini weights; these have: {', '.join(sorted(MINI))}. "
             "Otherwise choose other weights: pretrained, dummy or tiny"
         )
-    parts = [overrides, *(v for v in overrides.values() if isinstance(v, Mapping))]
+    parts = [overrides]
+    # A model of several stages has the settings of each in a table of its own.
+    for value in overrides.values():
+        if isinstance(value, Mapping):
+            parts.append(value)
     for key in ("model", "revision"):
         if any(key in values for values in parts):
             raise UsageError(

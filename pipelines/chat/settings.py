@@ -213,12 +213,12 @@ class ServerSettings(StageSettings):
 
     def headers(self, key: str) -> dict[str, str]:
         """Return what names the caller in each request."""
-        account = {
-            header: os.environ.get(variable, "").strip()
-            for variable, header in self.account_variables.items()
-        }
-        named = {name: value for name, value in account.items() if value}
-        return {"authorization": f"Bearer {key}", **named}
+        headers = {"authorization": f"Bearer {key}"}
+        for variable, header in self.account_variables.items():
+            value = os.environ.get(variable, "").strip()
+            if value:
+                headers[header] = value
+        return headers
 
     @property
     def prices_tokens(self) -> bool:
@@ -272,7 +272,8 @@ class ServerSettings(StageSettings):
     def spec(self, name: str, weights: Weights, gpu_gib: float = 80.0) -> StageSpec:
         """As for every stage; `weights` say nothing about an endpoint."""
         spec = super().spec(name, weights, gpu_gib)
-        options = {k: v for k, v in spec.options.items() if k != "weights"}
+        options = dict(spec.options)
+        options.pop("weights", None)
         return replace(spec, weights=None, options=options, secrets=(self.api_key_env,))
 
 
@@ -361,9 +362,11 @@ class EndpointSettings(BatchedSettings, ConversationSettings):
         if self.max_tokens is None:
             return None
         # Servers of models that think refuse a temperature or ignore it.
-        thinks = self.temperature is None
-        answer = (thought_tokens if thinks else answer_tokens)(self.max_tokens)
-        return Work(steps=answer, usage=usage_of_writing(PROMPT_TOKENS, answer))
+        if self.temperature is None:
+            tokens = thought_tokens(self.max_tokens)
+        else:
+            tokens = answer_tokens(self.max_tokens)
+        return Work(steps=tokens, usage=usage_of_writing(PROMPT_TOKENS, tokens))
 
 
 class EngineChatSettings(EndpointSettings):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 from plait.generators.base import Skip
 from plait.generators.content import join_texts
-from plait.generators.document import Request, Text, Turn
+from plait.generators.document import Content, Image, Request, Text, Turn
 
 
 def turns_of(request: Request, system: str | None = None) -> tuple[Turn, ...]:
@@ -19,7 +19,7 @@ def turns_of(request: Request, system: str | None = None) -> tuple[Turn, ...]:
             turns[0] = Turn("system", (Text(f"{system}\n\n"), *turns[0].content))
         else:
             turns.insert(0, Turn("system", (Text(system),)))
-    return tuple(Turn(t.role, join_texts(t.content)) for t in turns)
+    return tuple(Turn(turn.role, join_texts(turn.content)) for turn in turns)
 
 
 def too_many_images(request: Request, limit: int | None) -> Skip | None:
@@ -39,9 +39,14 @@ class ControlTokens:
 
     def __init__(self, tokens: Iterable[str]) -> None:
         # Without the spaces around it, a token stays broken by the space put into it.
-        visible = sorted({t.strip() for t in tokens if len(t.strip()) > 1})
-        longest_first = sorted(visible, key=len, reverse=True)
-        self._pattern = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+        stripped = sorted({token.strip() for token in tokens})
+        # What has one character cannot be broken after its first.
+        breakable = [token for token in stripped if len(token) > 1]
+        # A pattern takes the first alternative that matches, which must be the longest.
+        longest_first = sorted(breakable, key=len, reverse=True)
+        alternatives = "|".join(map(re.escape, longest_first))
+        # An empty pattern would match everywhere; this one matches nowhere.
+        self._pattern = re.compile(alternatives or "(?!)")
 
     def neutralise(self, turns: Iterable[Turn]) -> tuple[list[Turn], list[str]]:
         """Return the turns with all such tokens broken, and the tokens that were."""
@@ -59,15 +64,37 @@ class ControlTokens:
         A token cut in two by an image counts too: some templates (LLaVA's) put all images
         first and so would join its halves.
         """
-        texts = [s.text for s in turn.content if isinstance(s, Text)]
-        whole = "".join(texts)
-        ends = list(accumulate(map(len, texts)))
-        tokens = []
+        whole = ""
+        ends: list[int] = []
+        for segment in turn.content:
+            if isinstance(segment, Text):
+                whole += segment.text
+                ends.append(len(whole))
+        tokens: list[str] = []
+        # What is left of a broken token may make another one with the text beside it.
         while matches := list(self._pattern.finditer(whole)):
-            tokens += [m.group() for m in matches]
-            for place in sorted((m.start() + 1 for m in matches), reverse=True):
+            tokens += [match.group() for match in matches]
+            # From the last on, so that the places of the others stay right.
+            for match in reversed(matches):
+                place = match.start() + 1
                 whole = f"{whole[:place]} {whole[place:]}"
-                ends = [end + (end >= place) for end in ends]
-        rest = (Text(whole[a:b]) for a, b in pairwise((0, *ends)))
-        content = tuple(next(rest) if isinstance(s, Text) else s for s in turn.content)
-        return Turn(turn.role, content), tokens
+                for number, end in enumerate(ends):
+                    if end >= place:
+                        ends[number] = end + 1
+        return Turn(turn.role, _with_texts(turn, whole, ends)), tokens
+
+
+def _with_texts(turn: Turn, whole: str, ends: Iterable[int]) -> Content:
+    """Return a turn's content with its texts replaced by parts of `whole`.
+
+    `ends` are where the part of each text ends.
+    """
+    spans = pairwise((0, *ends))
+    content: list[Text | Image] = []
+    for segment in turn.content:
+        if isinstance(segment, Text):
+            start, end = next(spans)
+            content.append(Text(whole[start:end]))
+        else:
+            content.append(segment)
+    return tuple(content)

@@ -83,24 +83,11 @@ class AnswerProbabilities(PromptedModel[AnswerPrompt, Logprobs]):
     def _read(
         self, prompts: list[AnswerPrompt], inputs: Any, lengths: list[int]
     ) -> list[Outcome[Logprobs]]:
-        rows: list[AnswerRow] = []
-        for place, prompt in enumerate(prompts):
-            for path in prompt.paths:
-                rows.append(AnswerRow(place, prompt, path))
-        of_rows = [row.prompt for row in rows]
+        rows = _rows_of(prompts)
         if len(rows) > len(prompts):
-            inputs = self._prompts.encode(of_rows)
+            inputs = self._prompts.encode([row.prompt for row in rows])
         reader = AnswerReader(rows)
-        batch = PromptBatch(
-            inputs,
-            images=[prompt.image_digests for prompt in of_rows],
-            # One step more than the path has: what may follow its last token is read too.
-            limits=[len(row.path) + 1 for row in rows],
-            # Nothing is sampled.
-            seeds=[0] * len(rows),
-            choose=reader,
-        )
-        tracks = self._write(batch)
+        tracks = self._write(_batch_of(rows, inputs, reader))
         logprobs: list[dict[Ids, float]] = [{} for _ in prompts]
         broken = set[int]()
         for row, read, track in zip(rows, reader.logprobs, tracks, strict=True):
@@ -126,6 +113,27 @@ class AnswerRow(NamedTuple):
     """The tokens that are put into the reply."""
 
 
+def _rows_of(prompts: Sequence[AnswerPrompt]) -> list[AnswerRow]:
+    """Return a row for every path of every prompt."""
+    rows: list[AnswerRow] = []
+    for place, prompt in enumerate(prompts):
+        for path in prompt.paths:
+            rows.append(AnswerRow(place, prompt, path))
+    return rows
+
+
+def _batch_of(rows: Sequence[AnswerRow], inputs: Any, reader: AnswerReader) -> PromptBatch:
+    """Return the batch of some rows, led and read by `reader`."""
+    images: list[Sequence[str]] = []
+    limits: list[int] = []
+    for row in rows:
+        images.append(row.prompt.image_digests)
+        # One step more than the path has: what may follow its last token is read too.
+        limits.append(len(row.path) + 1)
+    # Nothing is sampled, so that no seed is read.
+    return PromptBatch(inputs, images, limits, seeds=[0] * len(rows), choose=reader)
+
+
 class AnswerReader:
     """Reads what it is asked for from each row's logits, and leads the row on its path."""
 
@@ -134,6 +142,7 @@ class AnswerReader:
         """By row and step, the beginnings of answers whose last token is read."""
         # One step more than any row has: a row that has ended may be asked once more.
         steps = max(map(len, self._wanted)) + 1
+        # The most tokens that are read at one step of one row.
         most = max(map(len, chain.from_iterable(self._wanted)))
         self._tokens = torch.zeros(len(rows), steps, dtype=torch.long)
         """The path of each row, then any token that it asks for: (rows, steps)."""

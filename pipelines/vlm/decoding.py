@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 import torch
@@ -142,15 +142,20 @@ class EmbeddedPromptReader:
         `images` are the digests of each prompt's images.
         """
         digests = list(chain.from_iterable(images))
-        image_inputs = list(_inputs_of_images(inputs)) if digests else []
-        features = self._features(dict(zip(digests, image_inputs, strict=True)))
-        left = iter(image_inputs)
+        image_inputs: dict[str, ImageInput] = {}
+        if digests:
+            image_inputs = dict(zip(digests, _inputs_of_images(inputs), strict=True))
+        features = self._features(image_inputs)
         names = [name for name in _PER_TOKEN if name in inputs]
         prompts: list[ReadPrompt] = []
-        for row, own in enumerate(images):
+        for row, own_digests in enumerate(images):
             padded = {name: inputs[name][row] for name in names}
-            own_features = [features[digest] for digest in own]
-            own_grids = [image.get("image_grid_thw") for image in islice(left, len(own))]
+            own_features: list[Tensor] = []
+            own_grids: list[Tensor | None] = []
+            for digest in own_digests:
+                own_features.append(features[digest])
+                # Only Qwen2-VL and its like have a grid of patches.
+                own_grids.append(image_inputs[digest].get("image_grid_thw"))
             prompts.append(self._prompt(padded, own_features, own_grids))
         return prompts
 
@@ -177,11 +182,14 @@ class EmbeddedPromptReader:
         ids = tokens["input_ids"]
         if not self._has_mrope:
             return torch.arange(len(ids))[:, None]
-        of_images = [grid for grid in grids if grid is not None]
+        grids_of_images = [grid for grid in grids if grid is not None]
+        all_grids = torch.cat(grids_of_images).cpu() if grids_of_images else None
+        # The function takes a batch, here of one prompt, and returns its numbers as
+        # (axes, prompts, positions) with an offset for decoding.
         position_ids, _ = self._model.get_rope_index(
             ids[None],
             mm_token_type_ids=tokens["mm_token_type_ids"][None],
-            image_grid_thw=torch.cat(of_images).cpu() if of_images else None,
+            image_grid_thw=all_grids,
         )
         of_prompt: Tensor = position_ids[:, 0].T
         return of_prompt
@@ -223,11 +231,11 @@ def by_streams(
 ) -> list[TextTrack]:
     """Write by streams, at most `rows` texts at a time."""
     read = reader(prompts.inputs, prompts.images)
-    ids = [prompt.ids for prompt in read]
-    # Of each row: the positions of its prompt and of all that may follow.
-    most = [len(own) + limit for own, limit in zip(ids, prompts.limits, strict=True)]
-    streams = Streams(model.model.language_model, max(most), reader.axes)
-    chooser = prompts.chooser(settings, ids)
+    longest = 0
+    for prompt, limit in zip(read, prompts.limits, strict=True):
+        longest = max(longest, len(prompt.ids) + limit)
+    streams = Streams(model.model.language_model, longest, reader.axes)
+    chooser = prompts.chooser(settings, [prompt.ids for prompt in read])
     embedding = model.get_input_embeddings()
 
     def open_streams(records: list[int]) -> list[Stream]:
@@ -253,8 +261,11 @@ def by_generate(
 ) -> list[TextTrack]:
     """Write by `generate`, all rows at once."""
     inputs = prompts.inputs.to(model.device, dtype=model.dtype)
-    rows = zip(inputs["input_ids"], inputs["attention_mask"].bool(), strict=True)
-    chooser = prompts.chooser(settings, [ids[real] for ids, real in rows])
+    ids_without_padding: list[Tensor] = []
+    is_real = inputs["attention_mask"].bool()
+    for row, ids in enumerate(inputs["input_ids"]):
+        ids_without_padding.append(ids[is_real[row]])
+    chooser = prompts.chooser(settings, ids_without_padding)
     tracks = [TextTrack(limit) for limit in prompts.limits]
     chosen = ChosenTokens(chooser, tracks, end_ids(model.generation_config))
     model.generate(

@@ -47,15 +47,13 @@ class ChatPromptWriter:
         self._processor = processor
         self._settings = settings
         self._control = ControlTokens(control_tokens(processor))
-        accepted = getattr(
-            getattr(processor, "image_processor", None), "valid_kwargs", None
-        )
-        # Images are read at their own size, within a budget of pixels.
-        known = getattr(accepted, "__annotations__", {})
-        dynamic = {"min_pixels", "max_pixels"} <= known.keys()
-        self._shrink_to = None if dynamic else settings.max_pixels
-        self._image_kwargs = _pixel_budget(processor, settings) if dynamic else {}
-        if settings.min_pixels is not None and not dynamic:
+        self._shrink_to: int | None = None
+        self._image_kwargs: dict[str, Any] = {}
+        if _has_dynamic_resolution(processor):
+            self._image_kwargs = _pixel_budget(processor, settings)
+        elif settings.min_pixels is None:
+            self._shrink_to = settings.max_pixels
+        else:
             raise ValueError(
                 f"min_pixels is for models of dynamic resolution such as Qwen2-VL; "
                 f"{settings.model!r} scales all images to fixed tiles"
@@ -84,12 +82,14 @@ class ChatPromptWriter:
     def _fit(self, image: Pillow.Image) -> Pillow.Image:
         """Return the image, within the budget where the processor does not keep it."""
         limit = self._shrink_to
-        if limit is None or image.width * image.height <= limit:
+        pixels = image.width * image.height
+        if limit is None or pixels <= limit:
             return image
-        scale = math.sqrt(limit / (image.width * image.height))
-        width = int(image.width * scale)
-        height = int(image.height * scale)
-        return image.resize((max(width, 1), max(height, 1)), Pillow.Resampling.LANCZOS)
+        scale = math.sqrt(limit / pixels)
+        # A very narrow image keeps a pixel at least.
+        width = max(int(image.width * scale), 1)
+        height = max(int(image.height * scale), 1)
+        return image.resize((width, height), Pillow.Resampling.LANCZOS)
 
     def encode(self, prompts: Sequence[ChatPrompt]) -> Any:
         """Return a batch padded on the left: input_ids (prompts, length), ..."""
@@ -148,6 +148,14 @@ def _message(turn: Turn) -> dict[str, Any]:
         else:
             content.append({"type": "image"})
     return {"role": turn.role, "content": content}
+
+
+def _has_dynamic_resolution(processor: Any) -> bool:
+    """Return whether images are read at their own size, within a budget of pixels."""
+    image_processor = getattr(processor, "image_processor", None)
+    accepted = getattr(image_processor, "valid_kwargs", None)
+    options = getattr(accepted, "__annotations__", {})
+    return {"min_pixels", "max_pixels"} <= options.keys()
 
 
 def _pixel_budget(processor: Any, settings: ChatSettings) -> dict[str, Any]:

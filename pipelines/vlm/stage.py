@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
@@ -61,7 +60,10 @@ class PromptedModel(Generic[P, V]):
         except Exception as error:
             # A processor raises for the whole batch: find the request it rejects.
             if len(prompts) > 1:
-                return list(chain.from_iterable(self._answer([own]) for own in prompts))
+                alone: list[Outcome[V]] = []
+                for prompt in prompts:
+                    alone += self._answer([prompt])
+                return alone
             fault = Fault.BAD_INPUT if isinstance(error, ValueError) else Fault.ERROR
             return [Failure(f"the processor refuses the request: {error}", fault)]
         lengths = inputs["attention_mask"].sum(1).tolist()
@@ -193,8 +195,9 @@ def load(settings: ChatSettings, weights: Weights) -> tuple[Any, Any]:
         case "dummy":
             model, processor = random_weights.dummy(settings.model, dtype, where)
         case "pretrained":
-            source = (settings.model, settings.revision)
-            model, processor = load_pretrained(*source, dtype, where)
+            model, processor = load_pretrained(
+                settings.model, settings.revision, dtype, where
+            )
     _prepare(processor, settings.model)
     model.generation_config = plain_generation(model, processor.tokenizer)
     return model, processor

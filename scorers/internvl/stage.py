@@ -108,10 +108,13 @@ class MmieScore:
         for prompt in prompts:
             ids = torch.tensor(prompt.ids)
             inputs = self.judge.embeddings(ids)
-            if prompt.images:
-                keys = zip(prompt.images, prompt.budget.grids, strict=True)
-                features = [features_of[image.digest, grid] for image, grid in keys]
-                inputs[(ids == self._image_id).to(inputs.device)] = torch.cat(features)
+            features: list[Tensor] = []
+            for image, grid in zip(prompt.images, prompt.budget.grids, strict=True):
+                features.append(features_of[image.digest, grid])
+            if features:
+                # An image's placeholder stands as often as the image has positions.
+                is_of_image = (ids == self._image_id).to(inputs.device)
+                inputs[is_of_image] = torch.cat(features)
             embedded.append(inputs)
         return embedded
 
@@ -134,9 +137,11 @@ class MmieScore:
         tiles = list(self._threads.map(cut_image, images))
         features = self.judge.features(torch.cat(tiles), self.settings.tiles_at_once)
         of_images = torch.split(features, [len(own) for own in tiles])
-        # (tiles, tokens, width) of an image become (positions, width).
-        flat = [own.flatten(0, 1) for own in of_images]
-        return dict(zip(images, flat, strict=True))
+        by_image: GridFeatures = {}
+        for key, own in zip(images, of_images, strict=True):
+            # (tiles, tokens, width) of an image become (positions, width).
+            by_image[key] = own.flatten(0, 1)
+        return by_image
 
     def draft_of(self, prompt: JudgePrompt, reply: TextTrack) -> Result[Draft] | Failure:
         """Return a written reply as the stage returns it."""

@@ -295,9 +295,14 @@ class RubricJudge(ChatJudge):
         if (verdict := replies.values.get(0)) is None:
             return Unread(replies.reason_of(0))
         notes = {**reply.notes, **reply.usage}
-        judged = ("raw", "source", "stated", "summed", "consistent", "criteria", "penalty")
-        parts = {
-            **{name: getattr(verdict, name) for name in judged},
+        parts: dict[str, Any] = {
+            "raw": verdict.raw,
+            "source": verdict.source,
+            "stated": verdict.stated,
+            "summed": verdict.summed,
+            "consistent": verdict.consistent,
+            "criteria": verdict.criteria,
+            "penalty": verdict.penalty,
             "rubric": rubric.id,
             "prompt_sha256": rubric.sha256,
             "attempts": attempts,
@@ -305,6 +310,8 @@ class RubricJudge(ChatJudge):
             "images_left_out": question.left_out,
             "text_cut": question.cut,
             "neutralised": list(question.neutralised),
-            **{name: notes[name] for name in _REPEATED if name in notes},
         }
+        for name in _REPEATED:
+            if name in notes:
+                parts[name] = notes[name]
         return Result(Score(verdict.raw / TOP * 100, parts))

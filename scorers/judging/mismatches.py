@@ -75,17 +75,18 @@ def split_mismatches(reply: str) -> list[str]:
         return []
     numbered = re.search(_NUMBERED, text)
     if numbered is None:
-        clauses = [clause.strip() for clause in re.split(r";\s*", text)]
-        clauses = [clause for clause in clauses if len(clause) >= _SHORTEST]
-        if len(clauses) > 1:
-            return clauses
-        return [text.strip()] if len(text.strip()) >= _SHORTEST else []
+        clauses = _long_enough(re.split(r";\s*", text))
+        return clauses if len(clauses) > 1 else _long_enough([text])
     items: list[str] = []
     for part in re.split(f"(?={_NUMBERED})", text[numbered.start() :]):
-        item = _NUMBER.sub("", part.strip().strip(",;").strip()).strip()
-        if len(item) >= _SHORTEST:
-            items.append(item)
-    return items
+        items.append(_NUMBER.sub("", part.strip().strip(",;").strip()))
+    return _long_enough(items)
+
+
+def _long_enough(texts: Iterable[str]) -> list[str]:
+    """Return texts without the blanks around them, if enough of them is left."""
+    stripped = [text.strip() for text in texts]
+    return [text for text in stripped if len(text) >= _SHORTEST]
 
 
 class _Told(NamedTuple):
@@ -94,9 +95,9 @@ class _Told(NamedTuple):
 
     @classmethod
     def of(cls, item: str) -> _Told:
-        words = re.findall(r"[a-z]+", item.lower())
-        own = (word for word in words if len(word) >= 3 and word not in _COMMON_WORDS)
-        return cls(item.lower(), frozenset(own))
+        text = item.lower()
+        words = {word for word in re.findall("[a-z]+", text) if len(word) >= 3}
+        return cls(text, frozenset(words - _COMMON_WORDS))
 
     def same(self, earlier: _Told) -> bool:
         if difflib.SequenceMatcher(None, self.text, earlier.text).ratio() > _ALIKE:
@@ -123,15 +124,16 @@ def count_matches(marks: Sequence[Sequence[float]]) -> Matches:
 
     A mismatch and a change count with their best mark; one below 0.5 is none.
     """
-    by_change = [max(column) for column in zip(*marks, strict=True)]
-    by_mismatch = [max(row) for row in marks]
-    recall = sum(mark for mark in by_change if mark >= _MATCHES) / len(by_change)
-    precision = sum(mark for mark in by_mismatch if mark >= _MATCHES) / len(by_mismatch)
+    best_of_mismatches = [max(row) for row in marks]
+    best_of_changes = [max(column) for column in zip(*marks, strict=True)]
+    precision, extra = _share_of_matches(best_of_mismatches)
+    recall, missed = _share_of_matches(best_of_changes)
     both = precision + recall
-    return Matches(
-        precision,
-        recall,
-        2 * precision * recall / both if both > 0 else 0.0,
-        extra=sum(mark < _MATCHES for mark in by_mismatch),
-        missed=sum(mark < _MATCHES for mark in by_change),
-    )
+    f1 = 2 * precision * recall / both if both > 0 else 0.0
+    return Matches(precision, recall, f1, extra=extra, missed=missed)
+
+
+def _share_of_matches(best: Sequence[float]) -> tuple[float, int]:
+    """Return the sum of the marks of matches over all marks, and how many are none."""
+    matches = [mark for mark in best if mark >= _MATCHES]
+    return sum(matches) / len(best), len(best) - len(matches)

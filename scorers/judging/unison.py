@@ -63,8 +63,12 @@ TASKS = (IC, UGG, GGU, ME)
 ROUNDS = 10
 """Turns of each of the two talks of Mutual Enhancement, drawing and looking in turn."""
 TOP = 5
-_KINDS = {"alter": "adjust", "change": "adjust"} | {
-    kind: kind for kind in ("add", "remove", "replace")
+_KINDS = {
+    "alter": "adjust",
+    "change": "adjust",
+    "add": "add",
+    "remove": "remove",
+    "replace": "replace",
 }
 """By how an operation is named in the data, the type of edit by which it is graded."""
 _KIND_WORDS = (
@@ -80,7 +84,9 @@ _KIND_WORDS = (
 )
 """The same for an operation in a sentence: the first word that it has decides."""
 _BOX_AT_END = re.compile(r",?\s*(\[[\d\s,.\-]+\])\s*$")
-_YES, _NO, _UNKNOWN = "yes", "no", "unknown"
+_YES = "yes"
+_NO = "no"
+_UNKNOWN = "unknown"
 _FORMS = {
     "check": '{"answer": "Yes"} or {"answer": "No"}',
     "match": f'{{"score": <1 to {TOP}>}}',
@@ -323,17 +329,23 @@ class UnisonJudge(QuestionsJudge[Reading]):
     def _ic(self, item: Item, _: Image | None, answers: Sequence[Content]) -> Examination:
         """Each question is answered about the given image, and asked of the own one."""
         drawn = image_in(answers[-1])
-        asked = [] if drawn is None else [*item.questions.values()]
         said = [self._yes_or_no(text_in(answer)) == _YES for answer in answers[:-1]]
+        # Without an image of its own nothing is asked, and nothing of it counts.
+        questions: list[Question] = []
+        if drawn is not None:
+            for text in item.questions.values():
+                questions.append(self._check(drawn, text))
 
         def sum_up(readings: Sequence[Reading]) -> Marks:
             whole = len(said)
             shown = [reading == _YES for reading in readings] or [False] * whole
-            both = sum(a and b for a, b in zip(said, shown, strict=True))
+            both = 0
+            for is_said, is_shown in zip(said, shown, strict=True):
+                if is_said and is_shown:
+                    both += 1
             details = {"questions": whole}
             return Marks(sum(said) / whole, sum(shown) / whole, both / whole, details)
 
-        questions = [self._check(drawn, text) for text in asked if drawn is not None]
         return Examination(questions, sum_up)
 
     def _ugg(
@@ -357,51 +369,59 @@ class UnisonJudge(QuestionsJudge[Reading]):
         """The option is compared, without the own image and with it; that is checked."""
         drawn = image_in(answers[1])
         checks = [] if drawn is None else item.checks(self.official)
-        direct, guided = (
-            float(self._letter(text_in(answer), item) == item.text("answer"))
-            for answer in (answers[0], answers[2])
-        )
+        questions: list[Question] = []
+        if drawn is not None:
+            for check in checks:
+                questions.append(self._check(drawn, check.text))
+        known = item.text("answer")
+        # Without the own image, and with it.
+        direct = float(self._letter(text_in(answers[0]), item) == known)
+        guided = float(self._letter(text_in(answers[2]), item) == known)
 
         def sum_up(readings: Sequence[Reading]) -> Marks:
-            met = [
-                float(reading == check.answer)
-                for reading, check in zip(readings, checks, strict=True)
-            ]
+            met: list[float] = []
+            for reading, check in zip(readings, checks, strict=True):
+                met.append(float(reading == check.answer))
             shown = _mean(met)
             return Marks(direct, shown, (guided + shown) / 2, {"guided": guided})
 
-        questions = [self._check(drawn, one.text) for one in checks if drawn is not None]
         return Examination(questions, sum_up)
 
     def _me(
         self, item: Item, shown: Image | None, answers: Sequence[Content]
     ) -> Examination:
         """The last edit of one talk is graded, all mismatches of the other compared."""
+        # Drawing and looking take turns: the images of one talk, the texts of the other.
         edits = [content for content in answers[:ROUNDS:2] if _says_something(content)]
         graded = self._edits(item, shown, image_in(edits[-1]) if edits else None)
         looks = [self._mismatches(text_in(content)) for content in answers[ROUNDS::2]]
         told = different_mismatches(looks)
         changes = item.changes
-        compared = []
+        compared: list[Question] = []
         for mismatch in told[:MOST]:
-            compared += [self._match(mismatch, change) for change in changes]
+            for change in changes:
+                compared.append(self._match(mismatch, change))
 
         def sum_up(readings: Sequence[Reading]) -> Marks:
-            marks_of_all = [float(reading) for reading in readings[len(graded) :]]
-            each = len(changes)
-            starts = range(0, len(marks_of_all), each or 1)
-            rows = [marks_of_all[start : start + each] for start in starts]
-            nothing = Matches(0.0, 0.0, 0.0, extra=0, missed=each)
-            found = count_matches(rows) if rows else nothing
+            # In the order of the questions: those of the edit, then a row of each mismatch.
             edit = _mean(readings[: len(graded)])
-            counts = {
+            marks = [float(reading) for reading in readings[len(graded) :]]
+            each = len(changes)
+            rows: list[list[float]] = []
+            for start in range(0, len(marks), each or 1):
+                rows.append(marks[start : start + each])
+            found = Matches(0.0, 0.0, 0.0, extra=0, missed=each)
+            if rows:
+                found = count_matches(rows)
+            details = {
+                "precision": found.precision,
+                "recall": found.recall,
                 "told": len(told[:MOST]),
                 "dropped": len(told[MOST:]),
                 "changes": each,
                 "extra": found.extra,
                 "missed": found.missed,
             }
-            details = {"precision": found.precision, "recall": found.recall} | counts
             return Marks(found.f1, edit, (edit + found.f1) / 2, details)
 
         return Examination([*graded, *compared], sum_up)
@@ -473,8 +493,7 @@ class UnisonJudge(QuestionsJudge[Reading]):
     def _region(self, operation: Operation) -> str:
         if not operation.box:
             return self.wording["no_region"]
-        head, end = self.wording["region"], self.wording["region_end"]
-        return f"{head}{list(operation.box)}{end}"
+        return f"{self.wording['region']}{[*operation.box]}{self.wording['region_end']}"
 
     def _match(self, mismatch: str, change: Operation) -> Question:
         region = ""

@@ -141,7 +141,9 @@ class UserRubricJudge(ChatJudge):
         reasons: dict[str, str] = {}
         for verdicts in replies.values.values():
             values |= verdicts.values
-            reasons |= {name: why for name, why in verdicts.reasons.items() if why}
+            for name, why in verdicts.reasons.items():
+                if why:
+                    reasons[name] = why
         parts = _criterion_parts(criteria, values, self.rubric)
         parts |= {
             "reasons": reasons,
@@ -199,11 +201,11 @@ def _criterion_parts(
 
 def _page_parts(pages: Sequence[Pages]) -> dict[str, Any]:
     """Return how many images were shown and left out, and what texts were made neutral."""
+    shown = 0
+    left_out = 0
     neutralised: list[str] = []
-    for shown in pages:
-        neutralised += shown.neutralised
-    return {
-        "images": sum(shown.shown for shown in pages),
-        "images_left_out": sum(shown.left_out for shown in pages),
-        "neutralised": neutralised,
-    }
+    for of_question in pages:
+        shown += of_question.shown
+        left_out += of_question.left_out
+        neutralised += of_question.neutralised
+    return {"images": shown, "images_left_out": left_out, "neutralised": neutralised}

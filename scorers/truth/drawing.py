@@ -36,7 +36,9 @@ def draw(scene: Scene, seed: int, side: int = SIDE) -> Pillow:
         x, y = centre(item.place)
         x = x + rng.uniform(-JITTER, JITTER)
         y = y + rng.uniform(-JITTER, JITTER)
-        corners = [(finer * (x + dx), finer * (y + dy)) for dx, dy in _outline(item)]
+        corners: list[tuple[float, float]] = []
+        for right, down in _outline(item):
+            corners.append((finer * (x + right), finer * (y + down)))
         pen.polygon(corners, fill=COLOURS[item.colour])
     return canvas.resize((side, side), Image.Resampling.BOX)
 
@@ -56,7 +58,8 @@ def _outline(item: SceneItem) -> list[tuple[float, float]]:
     if item.shape == "circle":
         return _ring(radius, 64)
     if item.shape == "square":
-        return [(x * radius * _SQUARE, y * radius * _SQUARE) for x, y in _CORNERS]
+        half = radius * _SQUARE
+        return [(-half, -half), (half, -half), (half, half), (-half, half)]
     if item.shape == "triangle":
         # Moved down so that the triangle fills its place as the other shapes do.
         return [(x, y + 0.15 * radius) for x, y in _ring(_TRIANGLE * radius, 3)]
@@ -65,10 +68,10 @@ def _outline(item: SceneItem) -> list[tuple[float, float]]:
     return [*chain.from_iterable(zip(outer, inner, strict=True))]
 
 
-_CORNERS = ((-1, -1), (1, -1), (1, 1), (-1, 1))
-
-
 def _ring(radius: float, corners: int, offset: float = 0.0) -> list[tuple[float, float]]:
     """Return a regular polygon, its first corner on top, turned by `offset` of a corner."""
-    angles = [2 * math.pi * (i + offset) / corners for i in range(corners)]
-    return [(radius * math.sin(a), -radius * math.cos(a)) for a in angles]
+    ring: list[tuple[float, float]] = []
+    for number in range(corners):
+        angle = 2 * math.pi * (number + offset) / corners
+        ring.append((radius * math.sin(angle), -radius * math.cos(angle)))
+    return ring

@@ -54,17 +54,16 @@ from plait.benchmarks.local import (
 from plait.benchmarks.plain_console import PlainConsole, text_console
 from plait.benchmarks.results.frame import Frame
 from plait.benchmarks.results.paired import PairedMeans, SystemComparison
-from plait.benchmarks.runs.config import RunConfig, load_config
-from plait.benchmarks.runs.planning import ForecastOptions, RunPlan
-from plait.benchmarks.runs.run_data import (
-    Answers,
+from plait.benchmarks.runs.answers import (
     NoDocument,
     QueryAnswer,
     QueryView,
-    RunData,
     ScorerVerdict,
     TaskQuery,
 )
+from plait.benchmarks.runs.config import RunConfig, load_config
+from plait.benchmarks.runs.planning import ForecastOptions, RunPlan
+from plait.benchmarks.runs.run_data import Answers, RunData
 from plait.benchmarks.studies.paper.columns import PaperChoice
 from plait.benchmarks.studies.paper.sheet import SheetChoice
 from plait.benchmarks.studies.paper.tables import IntervalForm

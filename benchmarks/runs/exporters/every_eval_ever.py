@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from plait.benchmarks.results.leaderboard import COUNTS, headline, leaderboard
-from plait.benchmarks.runs.run_data import QueryAnswer, RunData
+from plait.benchmarks.runs.answers import QueryAnswer
+from plait.benchmarks.runs.run_data import RunData
 from plait.generators.base import StageSpec
 from plait.generators.content import text_with_marks
 from plait.generators.document import Document, Query

@@ -20,7 +20,8 @@ from typing import Any, Literal
 
 from plait.benchmarks.results.board import Board
 from plait.benchmarks.results.leaderboard import MICRO, leaderboard, parts_of
-from plait.benchmarks.runs.run_data import QueryAnswer, RunData
+from plait.benchmarks.runs.answers import QueryAnswer
+from plait.benchmarks.runs.run_data import RunData
 from plait.benchmarks.tasks.mmie.official import ImageFiles, claim
 from plait.cluster.store import read_blob
 from plait.generators.base import DOCUMENT_OUTCOMES, SCORE_OUTCOMES, StageSpec

@@ -29,7 +29,14 @@ from plait.benchmarks.tasks.mmie.categories import (
     weights_of,
 )
 from plait.benchmarks.tasks.mmie.prompts import Prompts
-from plait.benchmarks.tasks.published import UNKNOWN, RowGroup, TaskSet, task_set
+from plait.benchmarks.tasks.published import (
+    UNKNOWN,
+    RowGroup,
+    RowReader,
+    TaskData,
+    TaskSet,
+    task_set,
+)
 from plait.benchmarks.tasks.reading import sources
 from plait.benchmarks.tasks.reading.images import (
     ImageFolder,
@@ -142,12 +149,8 @@ def load(
     images.check_all(image_paths(_noting(rows, benchmarks)), on_progress)
     return task_set(
         "mmie-sample" if bundled else "mmie",
-        data,
-        found,
-        [path],
-        rows,
-        lambda value: _query(Row.of(value), images),
-        group_of,
+        TaskData(data, found, [path]),
+        RowReader(rows, lambda value: _query(Row.of(value), images), group_of),
         prompt=prompt,
         categories=weights_of(benchmarks),
         fields=FIELDS,

@@ -15,7 +15,8 @@ from paths import CHECKOUT
 
 import plait
 from plait import api
-from plait.benchmarks.runs.run_data import RunData, TaskQuery
+from plait.benchmarks.runs.answers import TaskQuery
+from plait.benchmarks.runs.run_data import RunData
 from plait.cluster.store import BlobReader
 from plait.generators.document import Candidate, Document, Malformed, Request, Text, Turn
 

@@ -11,7 +11,8 @@ from cli_helpers import plait
 from golden_runs import AUTHOR, BRIEF, COUNT, GRADER, PENCIL, mmie_data
 from serving_helpers import Served, content_parts, scorers_model, served_model
 
-from plait.benchmarks.runs.run_data import QueryAnswer, RunData
+from plait.benchmarks.runs.answers import QueryAnswer
+from plait.benchmarks.runs.run_data import RunData
 from plait.generators.document import Content, Image, Query, Text
 
 SYSTEMS = ("gt", f"{AUTHOR}+{PENCIL}")
