@@ -89,7 +89,7 @@ class FinishedRun:
                 scores[key] = value
         return scores
 
-    def scored_repeats(self, system: str, scorer: str) -> dict[str, int]:
+    def count_scores(self, system: str, scorer: str) -> dict[str, int]:
         """Return in how many repeats each query has a score, by its key."""
         values = values_by_repeat(self.board, scorer)[:, :, self._column(system)]
         counts = (~np.isnan(values)).sum(axis=0)
