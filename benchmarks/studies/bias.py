@@ -408,7 +408,7 @@ def lengths(preferences: Preferences) -> Measured:
         correlation = rank_correlation(sizes.questions, relative, sizes.preference)
         yield Finding(judge.label, measure, correlation, len(pairs))
         for name, (values, chosen) in _length_measures(sizes).items():
-            questions = [sizes.questions[row] for row in np.flatnonzero(chosen)]
+            questions = [sizes.questions[row] for row in np.flatnonzero(chosen).tolist()]
             yield finding(judge.label, name, questions, values[chosen])
 
 
