@@ -170,9 +170,11 @@ def _parts(kind: str, rng: random.Random, asked: MiniatureQuery, split: Split) -
             wrong = edit(rng, goals[k], split, edits)
             goals = (*goals[:k], wrong, *goals[k + 1 :])
         case "other text":
-            return _of_scenes(rng, [another(s, rng, split) for s in goals], goals)
+            others = [another(scene, rng, split) for scene in goals]
+            return _of_scenes(rng, others, goals)
         case "other picture":
-            return _of_scenes(rng, goals, [another(s, rng, split) for s in goals])
+            others = [another(scene, rng, split) for scene in goals]
+            return _of_scenes(rng, goals, others)
         case "swapped pictures" if len(goals) < 2:
             return _parts("other picture", rng, asked, split)
         case "swapped pictures":
@@ -191,15 +193,15 @@ def _parts(kind: str, rng: random.Random, asked: MiniatureQuery, split: Split) -
         case "missing pictures":
             return _without_images(rng, parts)
         case "no text":
-            return [replace(p, told=None) for p in parts]
+            return [replace(part, told=None) for part in parts]
         case "repeated text" if len(parts) < 2:
             return _parts("unchanged", rng, asked, split)
         case "repeated text":  # every text replaced by the first one
-            return [replace(p, told=parts[0].told) for p in parts]
+            return [replace(part, told=parts[0].told) for part in parts]
         case "cut text":
             return _cut(rng, goals, parts)
         case "spoiled pictures":
-            return [_spoil(p) for p in parts]
+            return [_spoil(part) for part in parts]
     return parts
 
 
@@ -280,9 +282,11 @@ def _other_fact(rng: random.Random, right: str, split: Split) -> str:
     words = right.split(" ")
     facts = []
     for group in _FACTS:
-        facts += [(k, group) for k, word in enumerate(words) if word in group]
-    k, group = rng.choice(facts)
-    words[k] = rng.choice(group)
+        for place, word in enumerate(words):
+            if word in group:
+                facts.append((place, group))
+    place, group = rng.choice(facts)
+    words[place] = rng.choice(group)
     return " ".join(words)
 
 

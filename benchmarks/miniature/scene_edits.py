@@ -83,7 +83,7 @@ def one_fewer(scene: Scene, rng: random.Random) -> Scene | None:
     if len(scene.items) < 2:
         return None
     gone = rng.choice(scene.items)
-    return Scene.of(scene.background, [i for i in scene.items if i != gone])
+    return Scene.of(scene.background, [item for item in scene.items if item != gone])
 
 
 def repaint(scene: Scene, rng: random.Random) -> Scene:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from plait.benchmarks.protocols.pinned import PinnedProtocol, pinned, protocols
+from plait.benchmarks.protocols.pinned import PinnedProtocol, find_protocol, protocols
 from plait.generators.base import StageSpec
 from plait.generators.system import DescribedSystem
 
@@ -35,7 +35,7 @@ class PinnedRunFacts:
     @property
     def pinned(self) -> PinnedProtocol | None:
         """The protocol; None where this version of plait does not have it."""
-        return pinned(self.protocol) if self.protocol in protocols() else None
+        return find_protocol(self.protocol) if self.protocol in protocols() else None
 
     def differences(self, protocol: PinnedProtocol) -> Iterator[str]:
         """Say in what data, queries and repeats differ from a protocol's."""

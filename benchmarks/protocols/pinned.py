@@ -1,6 +1,6 @@
 """Pinned protocols by name: `pinned.toml` as values.
 
-    protocol = pinned("geneval2/2026")
+    protocol = find_protocol("geneval2/2026")
     protocol.models["sd3.5-medium"].settings      # {"steps": 40, "guidance": 1.0, ...}
     protocol.figures_of("sd3.5-medium@t2i")       # what was published of it
 
@@ -149,7 +149,7 @@ def protocols() -> Mapping[str, PinnedProtocol]:
     return found
 
 
-def pinned(name: str) -> PinnedProtocol:
+def find_protocol(name: str) -> PinnedProtocol:
     """Return the protocol NAME/EDITION; UsageError with the valid ones."""
     if name not in protocols():
         raise unknown("pinned protocol", name, protocols())

@@ -17,7 +17,7 @@ from plait.benchmarks.protocols.differences import (
     differences_of_scorer,
     differences_of_system,
 )
-from plait.benchmarks.protocols.pinned import PinnedProtocol, pinned
+from plait.benchmarks.protocols.pinned import PinnedProtocol, find_protocol
 from plait.benchmarks.tasks.controls import is_reference
 from plait.generators.catalogue import Named, by_name
 from plait.generators.errors import UsageError
@@ -43,7 +43,7 @@ def fill_from_pinned(
     name = values.get("pinned")
     if name is None:
         return dict(values)
-    protocol = pinned(str(name))
+    protocol = find_protocol(str(name))
     filled = dict(values)
     missing: list[str] = []
     data = dict(values.get("data") or {})

@@ -206,7 +206,7 @@ class ScoreItem(_Strict):
     """Of a judge that samples; by default that of the server's config."""
 
     @model_validator(mode="after")
-    def _asked_once(self) -> Self:
+    def _check_asked_once(self) -> Self:
         if (self.query is None) == (self.messages is None):
             raise ValueError("give either query or messages")
         return self

@@ -96,8 +96,7 @@ def stage(
     ] = None,
 ) -> None:
     """Measure one stage at several batch sizes, without Ray and without a store."""
-    named = [n for n in (name, system, scorer) if n is not None]
-    if len(named) != 1:
+    if [name, system, scorer].count(None) != 2:
         raise typer.BadParameter("name either a --system or a --scorer", ctx=context)
     require_extra("models", "plait bench stage")
     from plait.benchmarks.speed.measurement import StageRequest, take_measurement
@@ -133,4 +132,5 @@ def _report(measurement: Any, outs: Sequence[Path]) -> int:
         for written in measurement.write(place):
             announce(out, written)
     failed = any(speed.failures for speed in measurement.speeds)
-    return 1 if failed or any(run["failures"] for run in measurement.loadgen) else 0
+    failed_in_loadgen = any(run["failures"] for run in measurement.loadgen)
+    return 1 if failed or failed_in_loadgen else 0

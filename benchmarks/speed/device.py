@@ -20,6 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from plait.generators.loading.strict import device_of
 
 T = TypeVar("T")
+# Larger than any cache, so that what is measured is memory.
 _COPY_BYTES = {"cuda": 2**32}
 _CPU_COPY_BYTES = 2**28
 _MATRIX_SIDE = {"cuda": 8192}
@@ -44,6 +45,7 @@ def copy_bandwidth() -> float:
     where = device_of("auto")
     size = _COPY_BYTES.get(where.type, _CPU_COPY_BYTES)
     source = torch.ones(size, dtype=torch.uint8, device=where)
+    # Each byte is read once and written once.
     return 2 * size / _median_s("b.copy_(a)", a=source, b=torch.empty_like(source))
 
 
@@ -57,6 +59,7 @@ def matrix_rate(dtype: torch.dtype) -> float:
     side = _MATRIX_SIDE.get(where.type, _CPU_MATRIX_SIDE)
     one = torch.ones(side, side, dtype=dtype, device=where)
     product = torch.empty_like(one)
+    # A multiplication and an addition for each of side^3 products.
     return 2 * side**3 / _median_s("mm(a, a, out=b)", a=one, b=product, mm=torch.mm)
 
 
@@ -115,22 +118,32 @@ class Traffic:
     @property
     def parameters(self) -> int:
         """Parameters of the modules that ran, each counted once."""
-        return sum(count for count, _ in self._sizes.values())
+        return self._by_type().total()
 
     @property
     def dtype(self) -> str | None:
         """Type of most of those parameters, such as `float32`; None where none ran."""
+        counts = self._by_type()
+        if not counts:
+            return None
+        [(most, _)] = counts.most_common(1)
+        return str(most).removeprefix("torch.")
+
+    def _by_type(self) -> Counter[torch.dtype]:
         counts: Counter[torch.dtype] = Counter()
         for count, dtype in self._sizes.values():
             counts[dtype] += count
-        return str(counts.most_common(1)[0][0]).removeprefix("torch.") if counts else None
+        return counts
 
     def note(self, module: nn.Module) -> None:
         """Count `module`, which runs now; an embedding reads next to nothing."""
-        own = list(module.parameters(recurse=False))
-        if not isinstance(module, nn.Embedding):
-            self.bytes += sum(p.numel() * p.element_size() for p in own)
-        self._sizes |= {id(p): (p.numel(), p.dtype) for p in own}
+        # Each submodule runs by itself, and is noted then.
+        for own in module.parameters(recurse=False):
+            count = own.numel()
+            if not isinstance(module, nn.Embedding):
+                self.bytes += count * own.element_size()
+            # By identity, since modules may share a parameter.
+            self._sizes[id(own)] = (count, own.dtype)
 
 
 @contextmanager

@@ -115,15 +115,18 @@ class Speed:
     @property
     def failures(self) -> dict[str, int]:
         """Outcomes that are not results, by the three most frequent reasons."""
-        failed = (o for o in self.outcomes if not isinstance(o, Result))
-        return dict(Counter(getattr(o, "reason", "") for o in failed).most_common(3))
+        reasons = Counter[str]()
+        for outcome in self.outcomes:
+            if not isinstance(outcome, Result):
+                reasons[getattr(outcome, "reason", "")] += 1
+        return dict(reasons.most_common(3))
 
     @cached_property
     def image_sizes(self) -> list[tuple[int, int]]:
         """Widths and heights of the images of the whole workload, in pixels."""
         sizes: list[tuple[int, int]] = []
         for answer in self.answers:
-            sizes += [_size_of(image) for image in images_of(answer)]
+            sizes += map(_size_of, images_of(answer))
         return sizes
 
     def per_s(self, amount: float) -> float:
@@ -178,7 +181,8 @@ def distribution(values: Sequence[float], unit: str) -> Figure:
     """Return mean, median and percentiles (linear between values) of seconds, in ms."""
     scaled = np.asarray(values, dtype=np.float64) * 1000
     spread = {"median": float(np.median(scaled))}
-    spread |= {f"p{p}": float(np.percentile(scaled, p)) for p in _PERCENTILES}
+    for share in _PERCENTILES:
+        spread[f"p{share}"] = float(np.percentile(scaled, share))
     spread |= {"min": float(scaled.min()), "max": float(scaled.max()), "n": len(scaled)}
     return Figure(float(scaled.mean()), unit, spread)
 
@@ -270,9 +274,14 @@ class Figures:
         if speed.flops and not rate:
             reason = f"a product of {speed.dtype} matrices could not be timed"
         first = median(speed.first_batch) if speed.first_batch else None
-        used = speed.flops / first / rate if rate and speed.flops and first else None
+        used = None
+        read = None
+        if first:
+            # Against the rates that were measured here, not those of a data sheet.
+            read = speed.weight_bytes / around.bandwidth / first
+            if speed.flops and rate:
+                used = speed.flops / first / rate
         yield "model_flops_utilization", used, "ratio", reason
-        read = speed.weight_bytes / around.bandwidth / first if first else None
         yield "memory_bandwidth_utilization", read, "ratio", "no module read weights"
 
     def _energy(self) -> Iterator[Entry]:

@@ -68,12 +68,17 @@ def run(
                 asked = [inputs[sample.index] for sample in batch]
                 made = [] if errors else variant.compute(asked)
                 # LoadGen counts samples without a result as answered.
-                failures.extend(one for one in made if not isinstance(one, Result))
+                for outcome in made:
+                    if not isinstance(outcome, Result):
+                        failures.append(outcome)
             except Exception as error:
                 # An exception would end the process inside of LoadGen.
                 errors.append(error)
-            response = loadgen.QuerySampleResponse
-            loadgen.QuerySamplesComplete([response(s.id, 0, 0) for s in batch])
+            replies = []
+            for sample in batch:
+                # Without data, which only its accuracy mode reads.
+                replies.append(loadgen.QuerySampleResponse(sample.id, 0, 0))
+            loadgen.QuerySamplesComplete(replies)
 
     settings = _settings(loadgen, scenario, count, min_duration_s, expected_per_s)
     with tempfile.TemporaryDirectory() as folder:
@@ -118,7 +123,9 @@ def _settings(
 def parse(summary: str) -> dict[str, Any]:
     """Read the figures of a LoadGen summary by LoadGen's own names; no test parameters."""
     results = summary.partition("Test Parameters Used")[0]
-    figures: dict[str, Any] = {m["name"]: m["value"] for m in _LINE.finditer(results)}
+    figures: dict[str, Any] = {}
+    for line in _LINE.finditer(results):
+        figures[line["name"]] = line["value"]
     if "Result is" not in figures:
         raise ValueError(f"LoadGen's summary names no result: {summary[:200]!r}")
     for name, text in figures.items():

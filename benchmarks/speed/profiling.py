@@ -72,14 +72,16 @@ class Profile:
     @property
     def gpu(self) -> Gpu | None:
         """What was published of this GPU; None for others and for CPUs."""
-        return next((gpu for gpu in GPUS if same_gpu(gpu.name, self.device)), None)
+        for gpu in GPUS:
+            if same_gpu(gpu.name, self.device):
+                return gpu
+        return None
 
     def data(self) -> dict[str, Any]:
         """Return the parts and kinds, with the share of the roofline, as plain data."""
-        rows = [
-            asdict(part) | {"roofline": part.roofline(self.gpu)}
-            for part in (*self.parts, *self.kinds)
-        ]
+        rows = []
+        for part in (*self.parts, *self.kinds):
+            rows.append(asdict(part) | {"roofline": part.roofline(self.gpu)})
         return {"device": self.device, "seconds": self.seconds, "parts": rows}
 
     @property
@@ -135,7 +137,9 @@ class _Marks:
         inner = getattr(module, method)
         # What places a module on a device, or computes it by graphs, is one there already.
         own = vars(module).get(method)
-        weight_bytes = sum(p.numel() * p.element_size() for p in module.parameters())
+        weight_bytes = 0
+        for weights in module.parameters():
+            weight_bytes += weights.numel() * weights.element_size()
 
         @functools.wraps(inner)
         def marked(*given: Any, **named: Any) -> Any:
@@ -201,8 +205,11 @@ def profile_call(
     trace.parent.mkdir(parents=True, exist_ok=True)
     profiler.export_chrome_trace(str(trace))
     events = profiler.key_averages()
-    # A mark stands among the events of the GPU too, by the same name.
-    marked = {event.key: event for event in events if event.device_type.name == _HOST}
+    marked = {}
+    for event in events:
+        # A mark stands among the events of the GPU too, by the same name.
+        if event.device_type.name == _HOST:
+            marked[event.key] = event
     for name, part in marks.parts.items():
         event = marked[name]
         microseconds = event.device_time_total if on_gpu else event.cpu_time_total

@@ -126,9 +126,11 @@ class Measurement:
     def _rate_table(self) -> ResultTable:
         amounts = self._amounts()
         rates = [f"{name}/{_time_unit(name)}" for name in amounts]
-        head = ["variant", "s", "records/s", *rates, "peak GiB", "of bandwidth"]
         beside = self.speeds[0].variant
-        beside = "upstream" if beside.startswith("upstream") else beside
+        if beside.startswith("upstream"):
+            # Each variant stands beside the original's loop at its own size: see `ratio`.
+            beside = "upstream"
+        head = ["variant", "s", "records/s", *rates, "peak GiB", "of bandwidth"]
         head += [f"x {beside}", "same answers", "failed"]
         rows = [self._rate_row(speed, figures, amounts) for speed, figures in self._pairs]
         return ResultTable.of(f"{self.title} on {self.place}", head, rows)
@@ -145,6 +147,7 @@ class Measurement:
     ) -> list[str]:
         ratio = self.ratio(speed)
         used = figures.present.get(BANDWIDTH)
+        failures = [f"{count} x {why}" for why, count in speed.failures.items()]
         return [
             speed.variant,
             f"{speed.median_s:.3f}",
@@ -154,7 +157,7 @@ class Measurement:
             _NONE if used is None else f"{used.value:.1%}",
             _NONE if ratio is None else f"{ratio:.2f}",
             f"{self.agreement(speed)}/{len(speed.outcomes)}",
-            "; ".join(f"{count} x {why}" for why, count in speed.failures.items()),
+            "; ".join(failures),
         ]
 
     def _figure_table(self) -> ResultTable:
@@ -196,12 +199,14 @@ class Measurement:
     def write(self, out: Path) -> list[Path]:
         """Write the form that a file's ending names, or all forms into a folder."""
         name = safe_name(self.name, "-")
-        one = [out] if out.suffix in FORMS else [out / f"{name}{end}" for end in FORMS]
+        files = [out]
+        if out.suffix not in FORMS:
+            files = [out / f"{name}{ending}" for ending in FORMS]
         command = command_text("plait", "bench", "stage", *self.about["command"])
         remarks = (command, *self.conditions, versions_of(self.about))
         page = markdown_page(self.title, remarks, self.tables)
-        write_outs(one, self.data, lambda: page)
-        return one
+        write_outs(files, self.data, lambda: page)
+        return files
 
     @property
     def place(self) -> str:
@@ -221,10 +226,10 @@ class Measurement:
         if self.around.server:
             # The rates of this machine say nothing about the server's.
             return lines
-        rates = self.around.matrix_rates.items()
-        products = (f"; a {t} matrix product does {r / 1e9:.1f} GFLOP/s" for t, r in rates)
-        copy = f"a copy reads and writes {self.around.bandwidth / 1e9:.1f} GB/s"
-        lines.append(copy + "".join(products))
+        line = f"a copy reads and writes {self.around.bandwidth / 1e9:.1f} GB/s"
+        for dtype, rate in self.around.matrix_rates.items():
+            line += f"; a {dtype} matrix product does {rate / 1e9:.1f} GFLOP/s"
+        lines.append(line)
         if about["weights"] in ("dummy", "tiny"):
             lines.append(f"the weights are random ({about['weights']})")
         return lines
@@ -242,16 +247,27 @@ def _rate(speed: Speed, name: str) -> float:
 
 def _rows_of(name: str, figures: Sequence[Figure | None]) -> list[list[str]]:
     """Return the rows of one figure; a distribution has mean, median and percentiles."""
-    unit = next(f.unit for f in figures if f is not None)
-    values = [_NONE if f is None else number(f.value) for f in figures]
-    if all(f is None or f.spread is None for f in figures):
+    present = [figure for figure in figures if figure is not None]
+    # A figure has one unit, whichever variant it is of.
+    unit = present[0].unit
+    values = [_value_cell(figure) for figure in figures]
+    if all(figure.spread is None for figure in present):
         return [[name, unit, *values]]
     rows = [[f"{name} mean", unit, *values]]
     for part in _SPREAD:
-        spreads = (f.spread if f else None for f in figures)
-        cells = [_NONE if spread is None else number(spread[part]) for spread in spreads]
+        cells = [_spread_cell(figure, part) for figure in figures]
         rows.append([f"{name} {part}", unit, *cells])
     return rows
+
+
+def _value_cell(figure: Figure | None) -> str:
+    return _NONE if figure is None else number(figure.value)
+
+
+def _spread_cell(figure: Figure | None, part: str) -> str:
+    if figure is None or figure.spread is None:
+        return _NONE
+    return number(figure.spread[part])
 
 
 def same(one: Any, other: Any) -> bool:
@@ -259,6 +275,7 @@ def same(one: Any, other: Any) -> bool:
     if isinstance(one, Drawing) and isinstance(other, Drawing):
         if one.pixels.shape != other.pixels.shape:
             return False
+        # Bytes would wrap around below 0.
         difference = one.pixels.astype(np.int16) - other.pixels
         return bool(np.abs(difference).max() <= 1)
     if isinstance(one, Score | Logprobs) and isinstance(other, type(one)):

@@ -59,7 +59,8 @@ class Variant:
 
     def batches(self, inputs: Sequence[Any]) -> list[Sequence[Any]]:
         """Return the inputs of each call."""
-        return [inputs[i : i + self.size] for i in range(0, len(inputs), self.size)]
+        starts = range(0, len(inputs), self.size)
+        return [inputs[start : start + self.size] for start in starts]
 
 
 def variants_of(
@@ -132,8 +133,11 @@ def measure(
     """
     clock = clock or Clock()
     meter = EnergyMeter()
-    pairs = [(variant, Speed(variant.name)) for variant in variants]
-    fitting = [(v, s) for v, s in pairs if _fits(v, inputs, s, clock)]
+    fitting: list[tuple[Variant, Speed]] = []
+    for variant in variants:
+        speed = Speed(variant.name)
+        if _fits(variant, inputs, speed, clock):
+            fitting.append((variant, speed))
     for variant, speed in rounds * fitting:
         forget_earlier(stage)
         with peak_memory() as peak:
@@ -174,6 +178,7 @@ def _round(
     with ExitStack() as stack:
         for watch in (tokens, steps, exchanges):
             stack.enter_context(watch.watching())
+        # What an earlier call has left to the GPU belongs neither to time nor to energy.
         synchronise()
         before = meter.joules()
         began = clock.now()

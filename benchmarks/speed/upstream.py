@@ -45,8 +45,15 @@ class OneByOne(ABC, Generic[S]):
     @torch.inference_mode()
     def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
         """Return one draft per request, in order."""
-        prompts = [self._stage.prompt(request) for request in inputs]
-        return [self._answer(p) if isinstance(p, NativePrompt) else p for p in prompts]
+        outcomes: list[Outcome[Draft]] = []
+        for request in inputs:
+            prompt = self._stage.prompt(request)
+            if isinstance(prompt, NativePrompt):
+                outcomes.append(self._answer(prompt))
+            else:
+                # Why the model cannot be asked this is the outcome itself.
+                outcomes.append(prompt)
+        return outcomes
 
     @abstractmethod
     def _answer(self, prompt: NativePrompt) -> Outcome[Draft]: ...
@@ -105,14 +112,20 @@ class AnoleLoop(OneByOne[AnoleDraft]):
         cache = DynamicCache()
         streams = [track.tokens, *track.guidance_prompts()]
         longest = max(map(len, streams))
-        pads = [longest - len(stream) for stream in streams]
-        fed = self._tensor([[0] * n + [*s] for n, s in zip(pads, streams, strict=True)])
-        mask = self._tensor([[0] * n + [1] * (longest - n) for n in pads])
+        rows = []
+        masks = []
+        for stream in streams:
+            padding = [0] * (longest - len(stream))
+            rows.append([*padding, *stream])
+            masks.append([*padding, *([1] * len(stream))])
+        fed = self._tensor(rows)
+        mask = self._tensor(masks)
         while track.mode is TokenMode.IMAGE:
             full, image, free = self._logits(fed, mask, cache)[:, permitted]
             mixed = guided_logits(full, image, free, **guidance)
             token = ids[int(self._stage.image.sample(mixed[None], [generator]))]
             track.take(token)
+            # All three streams go on with the code that they have chosen together.
             fed = self._tensor([[token]] * 3)
             mask = torch.cat([mask, mask.new_ones(3, 1)], dim=1)
 
@@ -133,7 +146,7 @@ class AnoleLoop(OneByOne[AnoleDraft]):
         return logits.float()
 
     def _tensor(self, rows: Sequence[Sequence[int]]) -> Tensor:
-        return torch.tensor([list(row) for row in rows], device=self._device)
+        return torch.tensor(rows, device=self._device)
 
 
 class GenerateLoop(VisionLanguageModel):
@@ -189,7 +202,8 @@ class Emu2Loop(Emu2Condition):
     def _vectors(self, prompts: Sequence[NativePrompt], mode: ConditionMode) -> Tensor:
         if mode == "autoencoding":
             return super()._vectors(prompts, mode)
-        return torch.stack([self._regress(p) for p in self.model.embeddings(prompts)])
+        embedded = self.model.embeddings(prompts)
+        return torch.stack([self._regress(prompt) for prompt in embedded])
 
     def _regress(self, prompt: Tensor) -> Tensor:
         """Vectors (queries, width) that follow one prompt (positions, hidden)."""
@@ -231,14 +245,19 @@ class JanusLoop(JanusCondition):
     @torch.inference_mode()
     def tracks(self, prompts: Sequence[NativePrompt]) -> list[LimitedTrack]:
         """Return the codes of each prompt's image."""
-        longest = max(p.length for p in prompts)
-        tracks = [self.track(p) for p in prompts]
+        longest = max(prompt.length for prompt in prompts)
         pad = self.janus.id(PAD)
-        rows = [[pad] * (longest - p.length) + p.ids for p in prompts]
-        mask = [[0] * (longest - p.length) + [1] * p.length for p in prompts]
+        tracks = []
+        rows = []
+        masks = []
+        for prompt in prompts:
+            missing = longest - prompt.length
+            tracks.append(self.track(prompt))
+            rows.append([pad] * missing + prompt.ids)
+            masks.append([0] * missing + [1] * prompt.length)
         written = self.janus.model.generate(
             torch.tensor(rows, device=self.device),
-            attention_mask=torch.tensor(mask, device=self.device),
+            attention_mask=torch.tensor(masks, device=self.device),
             generation_config=self._config,
             generation_mode="image",
         )

@@ -49,7 +49,10 @@ def of_system(name: str, part: str, models: Models, queries: int) -> Workload:
         system: System = NativeSystem(name=name, draft=lvlm_spec(name, models))
     else:
         system = resolve(name, models)
-    parts: dict[str, StageSpec] = {p: s for p, s in system.roles.items() if p in PARTS}
+    parts: dict[str, StageSpec] = {}
+    for role, spec in system.roles.items():
+        if role in PARTS:
+            parts[role] = spec
     if part not in parts:
         raise unknown(f"part of system {name!r}", part, parts)
     repetition = Repetition(load("sample").prompt)
@@ -87,22 +90,30 @@ def of_scorer(
 
 
 def _samples() -> list[Query]:
-    samples = load("sample").samples
-    return [s for s in samples if isinstance(s, Query) and s.wants_images]
+    queries = []
+    for sample in load("sample").samples:
+        if isinstance(sample, Query) and sample.wants_images:
+            queries.append(sample)
+    return queries
 
 
 def _answers(sample: Query) -> list[Document]:
     """Return the ground truth of a query, and the controls made from it."""
     truth = sample.reference or Document()
     pool = Pool(_samples(), seed=0)
-    answers = [control(sample, truth, pool) for control in CONTROLS.values()]
-    return [truth, *(document for document in answers if isinstance(document, Document))]
+    answers = [truth]
+    for control in CONTROLS.values():
+        answer = control(sample, truth, pool)
+        # Not every query has every control: one without images cannot lose them.
+        if isinstance(answer, Document):
+            answers.append(answer)
+    return answers
 
 
 def _image_request(sample: Query, seed: int) -> StageInput:
     """Ask for one image of the question's own words."""
-    words = " ".join(s.text for s in sample.question if isinstance(s, Text))
-    return ImageRequest(prompt=words, seed=seed)
+    words = [segment.text for segment in sample.question if isinstance(segment, Text)]
+    return ImageRequest(prompt=" ".join(words), seed=seed)
 
 
 def _reach(spec: StageSpec, walks: Sequence[Any]) -> Workload:

@@ -183,10 +183,11 @@ def compare(
         "human_scale": settings.people_scale if people.form == "score" else None,
         "annotators": sorted(people.values),
         "annotated": len(rated),
-        "ratings": sum(len(values) for values in rated.values()),
-        "blank": sum(len(units) for units in people.missing.values()),
+        "ratings": sum(map(len, rated.values())),
+        "blank": sum(map(len, people.missing.values())),
         "judges": measured,
         "people": _people(people.form, rated, settings),
+        # Nobody agrees or disagrees with themselves.
         "alpha": _alpha(people, rated, settings) if len(people.values) > 1 else {},
     }
 
@@ -218,7 +219,9 @@ def _counts(name: str, judges: RatedDocuments, rated: Rated) -> dict[str, Any]:
         if unit in rated:
             no_score[why] += 1
     unmatched = sorted(rated.keys() - scored.keys() - missing.keys())
-    reasons = Counter(_unknown(unit, ids, systems) for unit in unmatched)
+    reasons = Counter[str]()
+    for unit in unmatched:
+        reasons[_why_unmatched(unit, ids, systems)] += 1
     return {
         "annotated": len(rated),
         "matched": sum(unit in scored for unit in rated),
@@ -229,7 +232,7 @@ def _counts(name: str, judges: RatedDocuments, rated: Rated) -> dict[str, Any]:
     }
 
 
-def _unknown(unit: Unit, ids: set[str], systems: set[str]) -> str:
+def _why_unmatched(unit: Unit, ids: set[str], systems: set[str]) -> str:
     if unit.id not in ids:
         return "unknown id"
     if unit.system not in systems:
@@ -288,6 +291,7 @@ def _score_measures(
     scale = judges.scales.get(name, "")
     human_ends = ends_of(settings.people_scale)
     ends = bounds(scale)
+    # A judge on people's own scale is left as it is, to the last digit.
     mapped = settings.rescale and ends is not None and ends != human_ends
     pairs = []
     for match in matches:
@@ -507,8 +511,7 @@ def tables(content: Mapping[str, Any]) -> list[ResultTable]:
         title = "people: each against the mean of the others"
         if content["form"] == "vote":
             title = "people: every two"
-        people = [(TableCell(who), cells) for who, cells in content["people"].items()]
-        shown.append(_table(title, "", people))
+        shown.append(_table(title, "", _rows_by_rater(content["people"])))
     if content["alpha"]:
         shown.append(_alphas(content["alpha"]))
     return shown
@@ -536,9 +539,15 @@ def _rows(judge: Mapping[str, Any]) -> list[Row]:
     """Return a judge's measures by group of answers or by rater; first those of all."""
     if "groups" in judge:
         return [(_group(group), group["coefficients"]) for group in judge["groups"]]
-    if "mae" in judge["agreement"]:
-        return [(TableCell("the mean of the people"), judge["agreement"])]
-    return [(TableCell(who), cells) for who, cells in judge["agreement"].items()]
+    measures = judge["agreement"]
+    # Preferences are compared with the mean alone, and votes with each rater.
+    if "mae" in measures:
+        return [(TableCell("the mean of the people"), measures)]
+    return _rows_by_rater(measures)
+
+
+def _rows_by_rater(measures: Mapping[str, Cells]) -> list[Row]:
+    return [(TableCell(rater), cells) for rater, cells in measures.items()]
 
 
 def _group(group: Mapping[str, Any]) -> TableCell:

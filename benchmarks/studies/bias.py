@@ -376,44 +376,90 @@ def _share(toward: npt.ArrayLike) -> Floats:
     return 50.0 * (1 + np.sign(toward))
 
 
+class _PairSizes(NamedTuple):
+    """Pairs of answers as arrays, by pair."""
+
+    questions: Sequence[str]
+    preference: Floats
+    """(pairs,) for the second answer."""
+    words: npt.NDArray[np.int64]
+    """(pairs, 2) of both answers."""
+    images: npt.NDArray[np.int64]
+    """(pairs, 2) of both answers."""
+
+
+class _LengthMeasure(NamedTuple):
+    """A measure of length, and which pairs it is about."""
+
+    values: Floats
+    """(pairs,)"""
+    chosen: npt.NDArray[np.bool_]
+    """(pairs,)"""
+
+
 def lengths(preferences: Preferences) -> Measured:
     """Measure how far the longer answer is preferred, and the one with more images."""
     for judge, pairs in preferences.items():
-        every_question = [pair.question for pair in pairs]
-        preference = np.array([pair.value for pair in pairs], dtype=np.float64)
-        words = np.array([(pair.first.words, pair.second.words) for pair in pairs])
-        images = np.array([(pair.first.images, pair.second.images) for pair in pairs])
-        longer = words[:, 1] - words[:, 0]
-        more = images[:, 1] - images[:, 0]
+        sizes = _pair_sizes(pairs)
         measure = "rank correlation of difference in length and preference"
+        longer = sizes.words[:, 1] - sizes.words[:, 0]
         # Plus 1, since both answers may be without a word.
-        relative = longer / (words.sum(1) + 1)
-        correlation = rank_correlation(every_question, relative, preference)
+        relative = longer / (sizes.words.sum(1) + 1)
+        correlation = rank_correlation(sizes.questions, relative, sizes.preference)
         yield Finding(judge.label, measure, correlation, len(pairs))
-        # Preferences are for the second answer: turned to be for the longer one.
-        toward_longer = np.sign(longer) * preference
-        uneven = longer != 0
-        illustrated = more != 0
-        # At least 1, since the shorter answer may be without a word.
-        ratio = words.max(1) / np.maximum(1, words.min(1))
-        alike = ratio <= 1.05
-        twice = ratio <= 2
-        # Each with the pairs that it is about.
-        measures = {
-            "longer answer preferred, %": (_share(toward_longer), uneven),
-            "preference for the longer, by up to 5%": (toward_longer, uneven & alike),
-            "preference for the longer, up to twice": (
-                toward_longer,
-                uneven & ~alike & twice,
-            ),
-            "preference for the longer, over twice": (toward_longer, uneven & ~twice),
-        }
-        if illustrated.any():
-            toward_more = _share(np.sign(more) * preference)
-            measures["answer with more pictures preferred, %"] = toward_more, illustrated
-        for name, (values, chosen) in measures.items():
-            questions = [every_question[place] for place in np.flatnonzero(chosen)]
+        for name, (values, chosen) in _length_measures(sizes).items():
+            questions = [sizes.questions[row] for row in np.flatnonzero(chosen).tolist()]
             yield finding(judge.label, name, questions, values[chosen])
+
+
+def _pair_sizes(pairs: Sequence[Preference]) -> _PairSizes:
+    questions = []
+    preference = []
+    words = []
+    images = []
+    for pair in pairs:
+        questions.append(pair.question)
+        preference.append(pair.value)
+        words.append((pair.first.words, pair.second.words))
+        images.append((pair.first.images, pair.second.images))
+    return _PairSizes(
+        questions, np.array(preference, dtype=np.float64), np.array(words), np.array(images)
+    )
+
+
+def _length_measures(sizes: _PairSizes) -> dict[str, _LengthMeasure]:
+    """Return the measures of pairs that differ in words, or in images, by name."""
+    words = sizes.words
+    longer = words[:, 1] - words[:, 0]
+    # Preferences are for the second answer: turned to be for the longer one.
+    toward_longer = np.sign(longer) * sizes.preference
+    uneven = longer != 0
+    # At least 1, since the shorter answer may be without a word.
+    ratio = words.max(1) / np.maximum(1, words.min(1))
+    # A judge may well prefer the answer that says twice as much, which is no bias: where
+    # lengths are nearly equal, little but length itself is left to prefer.
+    alike = ratio <= 1.05
+    twice = ratio <= 2
+    up_to_twice = uneven & ~alike & twice
+    measures = {
+        "longer answer preferred, %": _LengthMeasure(_share(toward_longer), uneven),
+        "preference for the longer, by up to 5%": _LengthMeasure(
+            toward_longer, uneven & alike
+        ),
+        "preference for the longer, up to twice": _LengthMeasure(
+            toward_longer, up_to_twice
+        ),
+        "preference for the longer, over twice": _LengthMeasure(
+            toward_longer, uneven & ~twice
+        ),
+    }
+    more = sizes.images[:, 1] - sizes.images[:, 0]
+    if more.any():
+        toward_more = _share(np.sign(more) * sizes.preference)
+        measures["answer with more pictures preferred, %"] = _LengthMeasure(
+            toward_more, more != 0
+        )
+    return measures
 
 
 def rank_correlation(questions: Sequence[str], x: Floats, y: Floats) -> Estimate:
@@ -468,9 +514,13 @@ def self_preference(preferences: Preferences) -> Measured:
                 "its preference cannot be distinguished from the answers' quality"
             )
             continue
-        questions = [pair.question for pair in same]
-        theirs = [others[pair] for pair in same]
-        gaps = [mine[pair] - others[pair] for pair in same]
+        questions = []
+        theirs = []
+        gaps = []
+        for pair in same:
+            questions.append(pair.question)
+            theirs.append(others[pair])
+            gaps.append(mine[pair] - others[pair])
         yield finding(judge.label, f"{measure} by other judges, %", questions, theirs)
         more = "more than by other judges, points of %"
         yield finding(judge.label, more, questions, gaps)
@@ -514,12 +564,13 @@ def _by_others(
     Only of judges that are asked in the same way, by protocol and mode.
     """
     shares: dict[_AnswerPair, list[float]] = defaultdict(list)
-    for other, preferred in preferences.items():
-        alike = (other.protocol, other.mode) == (judge.protocol, judge.mode)
-        if alike and family(other.name) != own:
-            for pair, value in _toward(own, preferred).items():
-                shares[pair].append(float(_share(value)))
-    return {pair: sum(values) / len(values) for pair, values in shares.items()}
+    for other, pairs in preferences.items():
+        is_asked_alike = other.protocol == judge.protocol and other.mode == judge.mode
+        if not is_asked_alike or family(other.name) == own:
+            continue
+        for pair, value in _toward(own, pairs).items():
+            shares[pair].append(float(_share(value)))
+    return {pair: sum(own_shares) / len(own_shares) for pair, own_shares in shares.items()}
 
 
 Values = Mapping[tuple[str, object], float]

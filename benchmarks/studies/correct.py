@@ -42,8 +42,8 @@ from plait.scorers.base import Scorer, bounds
 from plait.scorers.statistics.corrected import (
     Corrected,
     RatedAnswers,
-    corrected_difference,
-    corrected_mean,
+    correct_difference,
+    correct_mean,
 )
 from plait.scorers.statistics.means import PERCENT, Ends, paired_differences
 from plait.scorers.statistics.rogan_gladen import RoganGladen, rogan_gladen
@@ -547,7 +547,7 @@ def _win_rates(groups: Mapping[_Name, _Group]) -> dict[str, Any]:
     """Return what a `Correction` by votes has."""
     rates = {}
     for name, group in groups.items():
-        rates[name] = corrected_mean(group.parts, PERCENT)
+        rates[name] = correct_mean(group.parts, PERCENT)
     return {"win_rates": rates}
 
 
@@ -555,7 +555,7 @@ def _means(groups: Mapping[_Name, _Group], ends: Ends) -> dict[str, Any]:
     """Return what a `Correction` by scores has."""
     means = {}
     for (system, _), group in groups.items():
-        means[system] = corrected_mean(group.parts, ends)
+        means[system] = correct_mean(group.parts, ends)
     return {
         "systems": means,
         "pairs": _differences(groups, ends),
@@ -572,7 +572,7 @@ def _differences(
         common = groups[one].queries & groups[other].queries
         first = groups[one].only(common)
         second = groups[other].only(common)
-        found[one[0], other[0]] = corrected_difference(first, second, ends)
+        found[one[0], other[0]] = correct_difference(first, second, ends)
     return found
 
 

@@ -91,7 +91,7 @@ class FinishedRun:
                 scores[key] = value
         return scores
 
-    def scored_repeats(self, system: str, scorer: str) -> dict[str, int]:
+    def count_scores(self, system: str, scorer: str) -> dict[str, int]:
         """Return in how many repeats each query has a score, by its key."""
         values = values_by_repeat(self.board, scorer)[:, :, self._column(system)]
         counts = (~np.isnan(values)).sum(axis=0)
@@ -219,9 +219,8 @@ def describe_difference(
     only_first = {}
     only_second = {}
     for kind in _KINDS:
-        only_first[kind], only_second[kind] = _alone(
-            getattr(one, kind), getattr(other, kind)
-        )
+        alone = _alone(getattr(one, kind), getattr(other, kind))
+        only_first[kind], only_second[kind] = alone
     content = {
         "first": str(one.root),
         "second": str(other.root),
@@ -668,28 +667,15 @@ def answer_differences(
     done = Counter[tuple[bool, bool]]()
     equal = 0
     other_order = 0
-    texts = 0
-    positions = []
-    images: list[ImageDifference | None] = []
-    unpaired = 0
-    differing_pairs = []
+    differing = []
     for pair in pairs:
         one, other = pair.outcomes
         done[one == "done", other == "done"] += 1
         # Two answers that failed alike do not differ, but are no equal answers either.
         equal += pair.equal and one == "done"
         other_order += not pair.same_order
-        texts += pair.has_text
-        if pair.first_difference is not None:
-            positions.append(pair.first_difference)
-        images += pair.images
-        unpaired += pair.unpaired_images
         if not pair.equal:
-            differing_pairs.append(pair._asdict())
-    differing = [image for image in images if image is not None]
-    spreads = {}
-    for name in MEASURES:
-        spreads[name] = _spread(image[name] for image in differing)
+            differing.append(pair._asdict())
     return {
         "systems": list(systems),
         "compared": done[True, True],
@@ -697,21 +683,51 @@ def answer_differences(
         "only_first": done[True, False],
         "only_second": done[False, True],
         "other_order": other_order,
-        "texts": {
-            "n": texts,
-            "equal": texts - len(positions),
-            "unit": unit,
-            "first_difference": _spread(positions),
-        },
-        "images": {
-            "n": len(images),
-            "identical": len(images) - len(differing),
-            "other_size": sum(not image["same_size"] for image in differing),
-            "unpaired": unpaired,
-            **spreads,
-        },
-        "differing": differing_pairs,
+        "texts": _text_differences(pairs, unit),
+        "images": _image_differences(pairs),
+        "differing": differing,
     }
+
+
+def _text_differences(pairs: Sequence[AnswerPair], unit: str) -> dict[str, Any]:
+    """Count the pairs with a text, and tell where in `unit` those that differ part."""
+    texts = 0
+    positions = []
+    for pair in pairs:
+        texts += pair.has_text
+        if pair.first_difference is not None:
+            positions.append(pair.first_difference)
+    return {
+        "n": texts,
+        "equal": texts - len(positions),
+        "unit": unit,
+        "first_difference": _spread(positions),
+    }
+
+
+def _image_differences(pairs: Sequence[AnswerPair]) -> dict[str, Any]:
+    """Count the images of all pairs, and sum up each measure of those that differ."""
+    n = 0
+    unpaired = 0
+    other_size = 0
+    differing: list[ImageDifference] = []
+    for pair in pairs:
+        n += len(pair.images)
+        unpaired += pair.unpaired_images
+        for image in pair.images:
+            if image is not None:
+                differing.append(image)
+                other_size += not image["same_size"]
+    counts = {
+        "n": n,
+        "identical": n - len(differing),
+        "other_size": other_size,
+        "unpaired": unpaired,
+    }
+    spreads = {}
+    for name in MEASURES:
+        spreads[name] = _spread(image[name] for image in differing)
+    return counts | spreads
 
 
 def _spread(values: Iterable[float | None]) -> dict[str, float] | None:

@@ -659,8 +659,8 @@ def _name_lost_answers(pairs: Iterable[AnswerPair]) -> list[str]:
 def _count_lost_scores(paired: PairedRuns, systems: tuple[str, str], scorer: str) -> int:
     """Count the scores, one for each repeat, that the first run has and the other lacks."""
     one, other = paired.runs
-    ours = one.scored_repeats(systems[0], scorer)
-    theirs = other.scored_repeats(systems[1], scorer)
+    ours = one.count_scores(systems[0], scorer)
+    theirs = other.count_scores(systems[1], scorer)
     lost = 0
     for key in paired.keys:
         lost += max(0, ours.get(key, 0) - theirs.get(key, 0))

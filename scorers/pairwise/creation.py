@@ -115,9 +115,9 @@ class Creation(Pairwise):
         levels = Counter(_all_preferences(games))
         replies = count_games(games, "factuality")
         counts = {name: levels[level] for name, level in LEVELS.items()}
-        return counts | {
-            f"factuality_{n}": replies[n] for n in ("read", "unread", "failed")
-        }
+        for outcome in ("read", "unread", "failed"):
+            counts[f"factuality_{outcome}"] = replies[outcome]
+        return counts
 
 
 _RELEASED = {
@@ -153,13 +153,14 @@ def official_rewards(games: Sequence[Game]) -> dict[str, Estimate]:
         for scores in _factuality(game):
             own.append(scores.second)
             other.append(scores.first)
+    # Each judged pair is asked about in both orders.
+    asked = 2 * sum(game.judgement is not None for game in games)
     replies = count_games(games, "factuality")
-    replies_expected = 2 * sum(g.judgement is not None for g in games)
     missing = replies["unread"] + replies["failed"] + replies["skipped"]
     values: dict[str, Sequence[float]] = {
-        "reward": [POINTS * p for p in verdicts],
-        "win_rate": [100 * (p > 0) for p in verdicts],
-        "preference_parse_ok": [i < len(verdicts) for i in range(replies_expected)],
+        "reward": [POINTS * preference for preference in verdicts],
+        "win_rate": [100 * (preference > 0) for preference in verdicts],
+        "preference_parse_ok": [1] * len(verdicts) + [0] * (asked - len(verdicts)),
         "visual_factuality": own,
         "visual_factuality_of_opponent": other,
         "visual_factuality_parse_ok": [1] * len(own) + [0] * missing,
@@ -203,8 +204,10 @@ def _preference_means(games: Sequence[Game]) -> dict[str, Estimate]:
     wins = []
     for question, verdicts in in_both_orders(games):
         questions.append(question)
+        won = sum(preference > 0 for preference in verdicts)
+        # Of the two orders.
         rewards.append(POINTS * sum(verdicts) / 2)
-        wins.append(100 * sum(p > 0 for p in verdicts) / 2)
+        wins.append(100 * won / 2)
     return {
         "reward": mean_by_question(questions, rewards, of_differences(PERCENT)),
         "win_rate": mean_by_question(questions, wins, PERCENT),
@@ -219,9 +222,10 @@ def _factuality_means(games: Sequence[Game]) -> dict[str, Estimate]:
         replies = _factuality(game)
         # One order alone would let the judge's position bias into the mean.
         if len(replies) == 2:
+            one, other = replies
             questions.append(game.question)
-            own.append(sum(scores.second for scores in replies) / 2)
-            gaps.append(sum(scores.second - scores.first for scores in replies) / 2)
+            own.append((one.second + other.second) / 2)
+            gaps.append(((one.second - one.first) + (other.second - other.first)) / 2)
     return {
         "visual_factuality": mean_by_question(questions, own),
         "visual_factuality_gap": mean_by_question(questions, gaps),

@@ -296,7 +296,7 @@ def corrected_rows(
             if anchor in (game.first, game.second):
                 against_anchor.append(game.versus(anchor))
         if name != anchor and against_anchor:
-            values["preferred"] = _observed_win_rate(against_anchor)
+            values["preferred"] = _win_rate(against_anchor)
         rows.append(
             PairStanding(
                 system=name,
@@ -311,7 +311,7 @@ def corrected_rows(
     return [*rows, PairStanding(system="", part=part, group=group, values=styled.effects)]
 
 
-def _observed_win_rate(games: Iterable[Game]) -> Estimate:
+def _win_rate(games: Iterable[Game]) -> Estimate:
     """Return how often the second system is preferred, in percent, ties being half."""
     questions = []
     wins = []

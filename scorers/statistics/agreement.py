@@ -52,7 +52,13 @@ def mae(x: Floats, y: Floats, w: Floats) -> Floats:
 
 
 def pearson(x: Floats, y: Floats, w: Floats) -> Floats:
-    """Pearson's product-moment correlation."""
+    """Pearson's product-moment correlation: the covariance over both deviations.
+
+    With weights of the sum W, of sums of products:
+
+        (W sum(w x y) - sum(w x) sum(w y)) / sqrt((W sum(w x^2) - sum(w x)^2) (same of y))
+    """
+    # A shift changes no correlation, and sums of squares about the mean lose fewer digits.
     x = x - float(x.mean())
     y = y - float(y.mean())
     total = w.sum(1)
@@ -71,7 +77,10 @@ def _unless_flat(spread: Floats, squares: Floats) -> Floats:
 
 
 def spearman(x: Floats, y: Floats, w: Floats) -> Floats:
-    """Spearman's rank correlation; equal values share their mean rank."""
+    """Spearman's rank correlation, Pearson's of ranks; equal values share their mean rank.
+
+    Spearman 1904, American Journal of Psychology 15:72.
+    """
     a = _ranks(x, w)
     b = _ranks(y, w)
     covariance = (w * a * b).sum(1)
@@ -95,14 +104,25 @@ def _sum_by_level(w: Floats, level: npt.NDArray[np.intp]) -> Floats:
 
 
 def kendall(x: Floats, y: Floats, w: Floats) -> Floats:
-    """Kendall's tau-b: concordant less discordant pairs of pairs, corrected for ties."""
+    """Kendall's tau-b: concordant less discordant pairs of pairs, corrected for ties.
+
+        (concordant - discordant) / sqrt(differ in x * differ in y)
+
+    Kendall 1945, Biometrika 33:239. Each pair of pairs is counted in both orders, above
+    and below alike.
+    """
+    # Equal pairs are compared once, as one cell with the sum of their weights.
     cells, cell = np.unique(np.stack([x, y], axis=1), axis=0, return_inverse=True)
+    cell_x, cell_y = cells.T
     counts = _sum_by_level(w, cell)
     net = np.zeros(len(w))
     for start in range(0, len(cells), _BLOCK):
         rows = slice(start, start + _BLOCK)
-        same = np.prod([np.sign(v[rows, None] - v) for v in cells.T], axis=0)
-        net += ((counts @ same.T) * counts[:, rows]).sum(1)
+        order_in_x = np.sign(cell_x[rows, None] - cell_x)
+        order_in_y = np.sign(cell_y[rows, None] - cell_y)
+        # 1 where both have two cells in the same order, -1 where not, 0 for a tie.
+        concordance = order_in_x * order_in_y
+        net += ((counts @ concordance.T) * counts[:, rows]).sum(1)
     return _ratio(net, np.sqrt(_apart(x, w) * _apart(y, w)))
 
 
@@ -114,12 +134,14 @@ def _apart(x: Floats, w: Floats) -> Floats:
 
 
 def kappa(x: Floats, y: Floats, w: Floats) -> Floats:
-    """Cohen's kappa with quadratic weights (Cohen 1968).
+    """Cohen's kappa with quadratic weights.
+
+    Cohen 1968, Psychological Bulletin 70:213.
 
     One less the mean squared difference over what independent raters with the same
     distributions would have, which needs no classes: for whole numbers it is the kappa of
     the table of all levels from the lowest to the highest, for others Lin's concordance
-    coefficient (1989) with population variances.
+    coefficient (1989, Biometrics 45:255) with population variances.
     """
     centre = float(np.concatenate([x, y]).mean())
     x = x - centre
@@ -275,6 +297,7 @@ def estimate_with_interval(
     if np.isnan(plain):
         series = {"judge": judge, "people": human}
         flat = [name for name, values in series.items() if np.unique(values).size < 2]
+        # Spread that is only rounding undefines a coefficient too, and names neither.
         raters = " and ".join(flat) or "judge or people"
         reason = f"undefined: {raters} gave one score to all"
         return Estimate(None, None, queries, reason)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -36,19 +35,26 @@ def krippendorff(
 
     `n` is the number of units that several have rated.
     """
-    # In one order, since sums of floats must not depend on it.
-    units = sorted((q, sorted(by.values())) for q, by in ratings if len(by) > 1)
+    units = []
+    values = set[float | str]()
+    for rated, by_annotator in ratings:
+        # What one alone has rated is no evidence of agreement.
+        if len(by_annotator) > 1:
+            units.append((rated, sorted(by_annotator.values())))
+            values.update(by_annotator.values())
     if not units:
         return Estimate(None, None, 0, "nothing is rated by two")
-    levels = sorted(set(chain.from_iterable(values for _, values in units)))
-    rows = []
-    for _, values in units:
-        rows.append([values.count(level) for level in levels])
-    counts = np.array(rows, float)
+    # In one order, since sums of floats must not depend on it.
+    units.sort()
+    levels = sorted(values)
+    counts = np.zeros((len(units), len(levels)))
+    for row, (_, given) in enumerate(units):
+        counts[row] = [given.count(value) for value in levels]
     apart = 1 - np.eye(len(levels))
     if level == "interval":
         apart = np.subtract.outer(levels, levels).astype(float) ** 2
-    queries, query = np.unique([q for q, _ in units], return_inverse=True)
+    rated_queries = [rated for rated, _ in units]
+    queries, query = np.unique(rated_queries, return_inverse=True)
     plain = float(_alpha(counts, apart, np.ones((1, len(units))))[0])
     if np.isnan(plain):
         return Estimate(None, None, len(units), "undefined: all values are the same")
@@ -62,6 +68,11 @@ def _alpha(counts: Floats, apart: Floats, w: Floats) -> Floats:
 
     `counts` (units, levels) is how many gave a unit each value, `apart` (levels, levels)
     how different two values are. NaN where all values are the same.
+
+        alpha = 1 - D_observed / D_expected
+
+    Of n values in all, D_observed is the mean difference within units, and D_expected
+    that of any two of the n values: `within` over n, and `chance` over n (n - 1).
     """
     # A value is compared with the others of its unit and not with itself: 1 is taken off,
     # and likewise below, of all values.

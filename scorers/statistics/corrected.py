@@ -1,7 +1,7 @@
 """A judge's means, corrected by ratings that people gave to some of the answers.
 
-corrected_mean([RatedAnswers(queries, judged, rated)], (0.0, 6.0))
-corrected_difference([of_one_system], [of_another], (0.0, 6.0))
+correct_mean([RatedAnswers(queries, judged, rated)], (0.0, 6.0))
+correct_difference([of_one_system], [of_another], (0.0, 6.0))
 
 Of all answers there is a judge's score, of a random sample of them a rating. The mean
 rating of all answers is estimated by
@@ -152,7 +152,7 @@ class _Influences(NamedTuple):
     """By the judge's scores of the others."""
 
 
-def corrected_mean(strata: Sequence[RatedAnswers], ends: Ends = UNBOUNDED) -> Corrected:
+def correct_mean(strata: Sequence[RatedAnswers], ends: Ends = UNBOUNDED) -> Corrected:
     """Return the mean rating of all answers, on a scale between `ends`.
 
     Each stratum weighs as many answers as it has. Nothing has an interval where ratings
@@ -161,7 +161,7 @@ def corrected_mean(strata: Sequence[RatedAnswers], ends: Ends = UNBOUNDED) -> Co
     return _estimate(_with_factors(strata, 1.0), ends, ends)
 
 
-def corrected_difference(
+def correct_difference(
     first: Sequence[RatedAnswers], second: Sequence[RatedAnswers], ends: Ends = UNBOUNDED
 ) -> Corrected:
     """Return the mean rating of one system less that of another, each by its strata.
@@ -192,7 +192,7 @@ def _estimate(
     for cell in cells:
         answers += len(cell.places)
         rated += int(cell.answers.is_rated.sum())
-        rated_queries.update(_rated_places(cell).tolist())
+        rated_queries.update(_places_of_ratings(cell).tolist())
     n = len(rated_queries)
     judge = _judge_alone(cells, ends)
     if problem := _problem(cells, scale):
@@ -237,7 +237,7 @@ def _cells(parts: Sequence[tuple[float, RatedAnswers]]) -> list[_Cell]:
     return cells
 
 
-def _rated_places(cell: _Cell) -> npt.NDArray[np.intp]:
+def _places_of_ratings(cell: _Cell) -> npt.NDArray[np.intp]:
     return cell.places[cell.answers.is_rated]
 
 
@@ -374,7 +374,7 @@ def _kinds(cells: Sequence[_Cell], size: int) -> list[tuple[int, ...]]:
     """Return by query the cells in which it has ratings."""
     kinds: list[tuple[int, ...]] = [()] * size
     for number, cell in enumerate(cells):
-        for query in np.unique(_rated_places(cell)):
+        for query in np.unique(_places_of_ratings(cell)):
             kinds[query] = (*kinds[query], number)
     return kinds
 

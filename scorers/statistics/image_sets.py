@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from plait.generators.document import Embedding
 from plait.generators.extras import require_extra
@@ -50,6 +51,10 @@ def _fid(queries: Sequence[str], answer: Sets, truth: Sets) -> Estimate:
 def frechet_distance(x: Floats, y: Floats) -> float:
     """Return the squared Fréchet distance of normal distributions fitted to rows.
 
+        |m_x - m_y|^2 + trace(C_x + C_y - 2 (C_x C_y)^(1/2))
+
+    of their means m and covariances C (Heusel et al. 2017, arXiv:1706.08500).
+
     torchmetrics takes the eigenvalues of the product of the covariances, which have no
     symmetry: minutes at Inception's width. With roots A'A and B'B of the covariances, the
     trace of the root of their product is the sum of the singular values of AB'.
@@ -72,7 +77,11 @@ def _root(rows: Floats) -> Floats:
 
 
 def _kid(queries: Sequence[str], answer: Sets, truth: Sets) -> Estimate:
-    """Torchmetrics' mean over seeded subsets, its interval by resampled queries."""
+    """Torchmetrics' mean over seeded subsets, its interval by resampled queries.
+
+    The squared maximum mean discrepancy under the kernel (x . y / width + 1)^3 (Bińkowski
+    et al. 2018, arXiv:1801.01401).
+    """
     own = _rows(answer)
     true = _rows(truth)
     size = min(SUBSET_SIZE, len(own), len(true))
@@ -113,8 +122,9 @@ def _diversity(queries: Sequence[str], answer: Sets, truth: Sets) -> Estimate:
 
 
 def _cosine(x: Floats, y: Floats) -> Floats:
-    lengths = [np.linalg.norm(z, axis=1, keepdims=True) for z in (x, y)]
-    cosines: Floats = (x / lengths[0]) @ (y / lengths[1]).T
+    unit_x = x / np.linalg.norm(x, axis=1, keepdims=True)
+    unit_y = y / np.linalg.norm(y, axis=1, keepdims=True)
+    cosines: Floats = unit_x @ unit_y.T
     return cosines
 
 
@@ -124,26 +134,34 @@ def _over_pairs(queries: Sequence[str], a: Sets, b: Sets, kernel: Any) -> Floats
     First as observed, then in every draw of the bootstrap over queries.
     """
     weights = np.vstack([np.ones(len(queries)), bootstrap_weights(queries)])
-    sizes = [np.array([*map(len, sets)]) for sets in (a, b)]
-    starts = [np.cumsum([0, *n[:-1]]) for n in sizes]
+    sizes_a = np.array([*map(len, a)])
+    sizes_b = np.array([*map(len, b)])
     values = kernel(_rows(a), _rows(b))
-    counts = np.outer(*sizes).astype(float)
+    counts = np.outer(sizes_a, sizes_b).astype(float)
     if a is b:
         # No image is compared with itself.
         np.fill_diagonal(values, 0.0)
-        counts -= np.diag(sizes[0])
-    by_query = np.add.reduceat(values, starts[0], axis=0)
-    sums = np.add.reduceat(by_query, starts[1], axis=1)
-    # In a draw a query may come several times; its copies are not paired with each other.
-    copies = weights - weights**2
-    totals = [
-        ((weights @ matrix) * weights).sum(axis=1) + copies @ matrix.diagonal()
-        for matrix in (sums, counts)
-    ]
+        counts -= np.diag(sizes_a)
+    # From images to queries, since a draw takes all images of a query or none.
+    by_query = np.add.reduceat(values, _starts(sizes_a), axis=0)
+    sums = np.add.reduceat(by_query, _starts(sizes_b), axis=1)
     # 0 / 0 is NaN where all that was drawn is one image: the draw is undefined.
     with np.errstate(invalid="ignore", divide="ignore"):
-        means: Floats = totals[0] / totals[1]
+        means: Floats = _total(sums, weights) / _total(counts, weights)
     return means
+
+
+def _starts(sizes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the row of the first image of each query."""
+    return np.cumsum([0, *sizes[:-1]])
+
+
+def _total(matrix: Floats, weights: Floats) -> Floats:
+    """Return (draws,) sums of (queries, queries) over the pairs that were drawn."""
+    # In a draw a query may come several times; its copies are not paired with each other.
+    copies = weights - weights**2
+    total: Floats = ((weights @ matrix) * weights).sum(axis=1) + copies @ matrix.diagonal()
+    return total
 
 
 FIGURES: Mapping[str, Callable[[Sequence[str], Sets, Sets], Estimate]] = {

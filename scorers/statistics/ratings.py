@@ -3,14 +3,15 @@
     P(first wins) = sigmoid(b_first - b_second + order * o + style . g)
 
 as ProBench section 2 has it (`fit_bt` of engine/utils_math.py in
-Yan98/ProBench_eval@c17b7ae). A tie is half a win of either side. The fit is the maximum of
+Yan98/ProBench_eval@c17b7ae; without order and style Bradley and Terry 1952, Biometrika
+39:324). A tie is half a win of either side. The fit is the maximum of
 likelihood and depends neither on the order of the games nor on which system is named first;
 online Elo depends on the order of the games.
 
 The likelihood has no maximum when some direction makes no outcome less likely and some more
-(Albert & Anderson 1984): a system that wins every game. Resampled games are a subset of all
-games, so a direction for all of them serves every draw, and only what it leaves open is
-searched again.
+(Albert and Anderson 1984, Biometrika 71:1): a system that wins every game. Resampled games
+are a subset of all games, so a direction for all of them serves every draw, and only what
+it leaves open is searched again.
 """
 
 from __future__ import annotations
@@ -186,7 +187,9 @@ def _names(battles: Iterable[Battle]) -> set[str]:
 def _sides(battles: Sequence[Battle], names: Sequence[str]) -> Indices:
     """Return (battles, 2) the positions of both sides in `names`."""
     place = {name: i for i, name in enumerate(names)}
-    sides = [(place[battle.first], place[battle.second]) for battle in battles]
+    sides = []
+    for battle in battles:
+        sides.append((place[battle.first], place[battle.second]))
     return np.array(sides, dtype=np.int64).reshape(-1, 2)
 
 

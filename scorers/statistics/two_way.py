@@ -73,14 +73,14 @@ class TwoWayModel:
     """None for fewer than two queries or fewer than two rows or columns."""
 
 
-def shared_queries(scores: Floats) -> Floats:
+def complete_queries(scores: Floats) -> Floats:
     """Return the rows of (queries, LVLMs, T2I models) without NaN."""
     return scores[~np.isnan(scores).any(axis=(1, 2))]
 
 
 def two_way(scores: Floats, ends: Ends = UNBOUNDED) -> TwoWayModel:
     """Return the model of `scores` (queries, LVLMs, T2I models), NaN for no score."""
-    y = shared_queries(scores)
+    y = complete_queries(scores)
     with np.errstate(over="ignore", invalid="ignore"):
         query, lvlm, t2i, cell = _contrasts(y)
     effect = of_differences(ends)

@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 
 from plait import commands
-from plait.benchmarks.protocols.pinned import pinned, protocols
+from plait.benchmarks.protocols.pinned import find_protocol, protocols
 from plait.benchmarks.results.board import Board
 from plait.benchmarks.results.table import json_text, markdown_page
 from plait.benchmarks.runs.config import RunConfig, load_config
@@ -76,10 +76,10 @@ def _config_of(options: Mapping[str, Any]) -> RunConfig:
         file = Path(name)
     elif name in protocols():
         flags["pinned"] = name
-        if not flags["systems"] and len(pinned(name).systems) == 1:
-            flags["systems"] = pinned(name).systems
+        if not flags["systems"] and len(find_protocol(name).systems) == 1:
+            flags["systems"] = find_protocol(name).systems
     elif "/" in name and ":" not in name and "@" not in name:
-        pinned(name)  # UsageError with the valid ones
+        find_protocol(name)  # UsageError with the valid ones
     else:
         if flags["systems"]:
             raise UsageError(f"{name!r} is the system to vary: leave out --system")

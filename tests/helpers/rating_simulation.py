@@ -22,8 +22,8 @@ from scipy import special
 from plait.scorers.statistics.corrected import (
     Corrected,
     RatedAnswers,
-    corrected_difference,
-    corrected_mean,
+    correct_difference,
+    correct_mean,
 )
 
 Floats = npt.NDArray[np.float64]
@@ -190,8 +190,8 @@ def simulate(judge: str, design: Design, replicates: int, seed: int = 0) -> list
         judged = JUDGES[judge](rng, quality)
         rated = np.where(draw_rated(rng, design), levels(quality), np.nan)
         first, second = sides(judged, rated)
-        of_mean.count(corrected_mean([first], SCALE), float(truth[0]))
-        difference = corrected_difference([first], [second], SCALE)
+        of_mean.count(correct_mean([first], SCALE), float(truth[0]))
+        difference = correct_difference([first], [second], SCALE)
         of_difference.count(difference, float(truth[0] - truth[1]))
     return [of_mean, of_difference]
 

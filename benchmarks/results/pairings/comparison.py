@@ -35,7 +35,7 @@ from plait.scorers.statistics.estimate import Estimate, Floats
 from plait.scorers.statistics.means import AMOUNT, mean, of_differences, paired_differences
 from plait.scorers.statistics.multiple import Correction
 from plait.scorers.statistics.power import detectable, queries_needed
-from plait.scorers.statistics.two_way import TwoWayModel, shared_queries, two_way
+from plait.scorers.statistics.two_way import TwoWayModel, complete_queries, two_way
 
 PEOPLE = "people"
 _NOT_MADE = "not made"
@@ -294,7 +294,7 @@ def _scores(board: Board, matrix: PairingMatrix, scorer: Scorer) -> PairingScore
     # The cells of a matrix come row by row: all text-to-image models of the first LVLM.
     shape = (-1, len(matrix.lvlms), len(matrix.t2is))
     values = board.values[scorer.name][:, columns].reshape(shape)
-    shared = shared_queries(values).reshape(-1, len(names))
+    shared = complete_queries(values).reshape(-1, len(names))
     is_lost = np.isnan(values).any(axis=(1, 2))
     keys = np.array(board.keys, dtype=object)
     lost = keys[is_lost].tolist()

@@ -16,7 +16,7 @@ from plait.benchmarks.protocols.differences import (
     differences_of_scorer,
     differences_of_system,
 )
-from plait.benchmarks.protocols.pinned import PinnedProtocol, pinned, protocols
+from plait.benchmarks.protocols.pinned import PinnedProtocol, find_protocol, protocols
 from plait.benchmarks.runs.config import RunConfig, load_config
 from plait.benchmarks.runs.pinning import fill_from_pinned, remarks_of_run
 from plait.benchmarks.runs.resolving import scorer_named
@@ -87,7 +87,7 @@ def test_scorers_exist_and_take_the_settings(protocol: PinnedProtocol) -> None:
 
 
 def test_a_probability_scorer_takes_its_settings() -> None:
-    ((name, about),) = pinned("geneval2/2026").scorers.items()
+    ((name, about),) = find_protocol("geneval2/2026").scorers.items()
     made = scorer_named(name, about.settings, Models(weights="tiny"))
     assert "GM" in made.manner
     assert "official" in made.manner
@@ -113,7 +113,7 @@ OURS = {
 @pytest.mark.parametrize("printed", [*TABLE_3, *TABLE_4], ids=lambda row: row.model)
 def test_figures_of_mmie_are_those_of_its_tables(printed: Printed) -> None:
     parts = [OURS.get(part, part.lower()) for part in printed.model.split("+")]
-    (figure,) = pinned("mmie/2024").figures_of("+".join(parts))
+    (figure,) = find_protocol("mmie/2024").figures_of("+".join(parts))
     assert figure.value == printed.avg
 
 
@@ -135,7 +135,7 @@ def filled(**values: Any) -> dict[str, Any]:
 
 def test_the_protocol_fills_in_what_is_not_set() -> None:
     values = filled()
-    protocol = pinned("geneval2/2026")
+    protocol = find_protocol("geneval2/2026")
     (scorer,) = protocol.scorers
     assert values["systems"] == ["sd3.5-medium@t2i"]
     assert values["scorers"] == [scorer]
@@ -186,7 +186,7 @@ def test_a_model_that_was_turned_off_is_left_out() -> None:
     after = fill_from_pinned(values, today=date(2026, 11, 1))["systems"]
     assert {*before} - {*after} == {s for s in before if s.startswith("gemini-1.5+")}
     remarks = remarks_of_run(
-        facts(pinned("mmie/2024")), [], [], {}, today=date(2026, 11, 1)
+        facts(find_protocol("mmie/2024")), [], [], {}, today=date(2026, 11, 1)
     )
     assert remarks is not None
     assert "gemini-1.5+flux (gemini-1.5 was turned off on 2025-09-24)" in remarks.left_out
@@ -209,7 +209,7 @@ def test_configs_without_a_protocol_are_named_and_stored_as_before() -> None:
 
 
 def test_a_run_as_published_differs_in_nothing() -> None:
-    protocol = pinned("geneval2/2026")
+    protocol = find_protocol("geneval2/2026")
     assert [*facts(protocol).differences(protocol)] == []
     models = Models(weights="dummy", overrides=own_settings(protocol))
     system = resolve("sd3.5-medium@t2i", models)
@@ -226,12 +226,12 @@ def test_a_run_as_published_differs_in_nothing() -> None:
     ],
 )
 def test_other_queries_are_told(changes: dict[str, Any], told: str) -> None:
-    protocol = pinned("geneval2/2026")
+    protocol = find_protocol("geneval2/2026")
     assert [*facts(protocol, **changes).differences(protocol)] == [told]
 
 
 def test_other_settings_and_weights_of_a_system_are_told() -> None:
-    protocol = pinned("geneval2/2026")
+    protocol = find_protocol("geneval2/2026")
     overrides = own_settings(protocol)
     overrides["sd3.5-medium"] |= {"steps": 28, "guidance": 7.0}
     system = resolve("sd3.5-medium@t2i", Models(weights="dummy", overrides=overrides))
@@ -243,7 +243,7 @@ def test_other_settings_and_weights_of_a_system_are_told() -> None:
 
 
 def test_the_settings_of_a_native_model_are_those_of_its_stages() -> None:
-    protocol = pinned("dpg/2026")
+    protocol = find_protocol("dpg/2026")
     overrides = {"janus-pro-7b": {"guidance": 3.0}}
     system = resolve("janus-pro-7b@t2i", Models(weights="dummy", overrides=overrides))
     told = [*differences_of_system(protocol, system)]
@@ -251,7 +251,7 @@ def test_the_settings_of_a_native_model_are_those_of_its_stages() -> None:
 
 
 def test_another_judge_mode_and_rubric_are_told() -> None:
-    protocol = pinned("mmie/2024")
+    protocol = find_protocol("mmie/2024")
     judge = "judge:mmie-score"
     official = {"mode": "official", "rubric": "official:prompts.py"}
     assert [*differences_of_scorer(protocol, judge, (), official)] == []

@@ -351,10 +351,11 @@ def test_commands_of_pages_name_no_folder_of_this_machine(tmp_path, monkeypatch)
         return subprocess.CompletedProcess(command, 0)
 
     monkeypatch.setattr(series.subprocess, "run", start)
-    series.run("clipscore", series.CPU["clipscore"], series.MEASURED)
+    # A folder that is not there, since what stands in it goes before a measurement.
+    series.run("clipscore", series.CPU["clipscore"], series.MEASURED / "none")
     series.run("clipscore", series.CPU["clipscore"], tmp_path)
     inside, outside = asked
-    assert inside[-1] == "--out=benchmarks/speed/measured/clipscore.md"
+    assert inside[-1] == "--out=benchmarks/speed/measured/none/clipscore.md"
     assert outside[-1] == f"--out={tmp_path / 'clipscore.md'}"
 
 

@@ -25,8 +25,8 @@ from plait.generators.errors import UsageError
 from plait.scorers.base import Scorer
 from plait.scorers.statistics.corrected import (
     RatedAnswers,
-    corrected_difference,
-    corrected_mean,
+    correct_difference,
+    correct_mean,
 )
 
 pytestmark = pytest.mark.contract
@@ -115,7 +115,7 @@ def test_a_judge_on_another_scale_is_corrected(tmp_path, direction):
     found = correct(board_of(shown, judge), NOWHERE, write(tmp_path, rows), STATED)
     parts = by_hand(made, rows)
     for system, part in parts.items():
-        expected = corrected_mean([part], (0.0, 6.0))
+        expected = correct_mean([part], (0.0, 6.0))
         one = found.systems[system]
         for name in ("judge", "ratings", "corrected"):
             ours = getattr(one, name)
@@ -123,7 +123,7 @@ def test_a_judge_on_another_scale_is_corrected(tmp_path, direction):
             assert ours.value == pytest.approx(theirs.value, rel=1e-9)
             assert ours.ci95 == pytest.approx(theirs.ci95, rel=1e-9)
         assert one.effective > one.rated == int(part.is_rated.sum())
-    expected = corrected_difference([parts["a"]], [parts["b"]], (0.0, 6.0))
+    expected = correct_difference([parts["a"]], [parts["b"]], (0.0, 6.0))
     ours = found.pairs["a", "b"]
     assert ours.corrected.ci95 == pytest.approx(expected.corrected.ci95, rel=1e-9)
     assert ours.answers == 2 * QUERIES
@@ -171,7 +171,7 @@ def test_strata_are_rated_at_shares_of_their_own(tmp_path):
         own = np.array([category_of(number) == name for number in range(QUERIES)])
         names = [id for id, inside in zip(whole.queries, own, strict=True) if inside]
         parts.append(RatedAnswers(names, whole.judged[own], whole.rated[own], name))
-    expected = corrected_mean(parts, (0.0, 6.0))
+    expected = correct_mean(parts, (0.0, 6.0))
     assert found.systems["a"].corrected.ci95 == pytest.approx(
         expected.corrected.ci95, rel=1e-9
     )
@@ -218,7 +218,7 @@ def test_votes_correct_a_win_rate(tmp_path, column):
         for row in rows:
             row["preference"] = values[row.pop("vote")]
     found = correct(board_of(made), NOWHERE, write(tmp_path, rows), STATED)
-    expected = corrected_mean([wins(made)], (0.0, 100.0))
+    expected = correct_mean([wins(made)], (0.0, 100.0))
     (one,) = found.win_rates.values()
     assert [*found.win_rates] == [("a", "b")]
     assert one.corrected.value == pytest.approx(expected.corrected.value, rel=1e-9)
@@ -250,7 +250,7 @@ def test_a_scorer_of_pairs_says_itself_who_won(tmp_path):
     )
     part = wins(made)
     turned = RatedAnswers(part.queries, 100 - part.judged, 100 - part.rated)
-    expected = corrected_mean([turned], (0.0, 100.0))
+    expected = correct_mean([turned], (0.0, 100.0))
     assert [*found.win_rates] == [("b", "a")]
     assert found.win_rates["b", "a"].corrected.ci95 == pytest.approx(
         expected.corrected.ci95, rel=1e-9

@@ -24,8 +24,8 @@ from scipy import stats
 from plait.scorers.statistics.corrected import (
     Corrected,
     RatedAnswers,
-    corrected_difference,
-    corrected_mean,
+    correct_difference,
+    correct_mean,
 )
 from plait.scorers.statistics.means import mean, of_differences
 from plait.scorers.statistics.power import paired_power
@@ -84,7 +84,7 @@ to 1 of the small one; with `lam=0` all four are as the one against."""
 def test_agrees_with_the_authors_program(name):
     theirs = PPI[name]
     rated, judged = sample(theirs.slope, theirs.noise)
-    found = corrected_mean([answers(rated, judged)])
+    found = correct_mean([answers(rated, judged)])
     assert found.corrected.value == pytest.approx(theirs.value, rel=1e-12)
     assert found.ratings.value == pytest.approx(PPI["against"].value, rel=1e-12)
     # Their interval, made of the two variances by its own formula ...
@@ -110,15 +110,15 @@ def test_agrees_with_the_authors_program(name):
 
 def test_ratings_alone_have_the_interval_of_a_mean():
     rated, judged = sample(0.9, 0.5)
-    found = corrected_mean([answers(rated, judged)], SCALE)
+    found = correct_mean([answers(rated, judged)], SCALE)
     theirs = mean(rated, SCALE)
     assert found.ratings.ci95 == pytest.approx(theirs.ci95, rel=1e-12)
     assert (found.ratings.n, found.rated, found.answers) == (RATED, RATED, 240)
     for useless in (np.zeros(240), -judged):
-        nothing = corrected_mean([answers(rated, useless)], SCALE)
+        nothing = correct_mean([answers(rated, useless)], SCALE)
         assert (nothing.lam, nothing.effective) == (0.0, RATED)
         assert nothing.corrected.ci95 == pytest.approx(theirs.ci95, rel=1e-12)
-    everything = corrected_mean([answers(rated, judged[:RATED])], SCALE)
+    everything = correct_mean([answers(rated, judged[:RATED])], SCALE)
     assert everything.corrected.ci95 == pytest.approx(theirs.ci95, rel=1e-12)
 
 
@@ -128,7 +128,7 @@ def test_ratings_of_both_systems_on_the_same_queries_are_paired():
     first = common + rng.normal(0, 0.3, 50)
     second = common + rng.normal(0, 0.3, 50)
     judged = np.zeros(300)
-    found = corrected_difference(
+    found = correct_difference(
         [answers(first, judged)], [answers(second, judged)], (-9.0, 9.0)
     )
     theirs = mean(first - second, of_differences((-9.0, 9.0)))
@@ -142,7 +142,7 @@ def test_ratings_of_other_queries_have_welchs_interval():
     first = rng.normal(3, 1, 12)
     second = rng.normal(3, 2, 30)
     late = RatedAnswers([f"late {i}" for i in range(30)], np.zeros(30), second)
-    found = corrected_difference([answers(first, np.zeros(12))], [late])
+    found = correct_difference([answers(first, np.zeros(12))], [late])
     theirs = stats.ttest_ind(first, second, equal_var=False).confidence_interval(0.95)
     assert found.ratings.ci95 == pytest.approx((theirs.low, theirs.high), rel=1e-9)
 
@@ -155,8 +155,8 @@ def test_repeats_that_are_alike_count_once():
         np.concatenate([one.judged, one.judged]),
         np.concatenate([one.rated, one.rated]),
     )
-    alone = corrected_mean([one], SCALE)
-    both = corrected_mean([twice], SCALE)
+    alone = correct_mean([one], SCALE)
+    both = correct_mean([twice], SCALE)
     assert both.ratings.ci95 == pytest.approx(alone.ratings.ci95, rel=1e-12)
     assert both.judge.ci95 == pytest.approx(alone.judge.ci95, rel=1e-12)
     assert both.lam == pytest.approx(alone.lam, rel=0.01)
@@ -172,7 +172,7 @@ def test_strata_weigh_what_they_have_of_all_answers():
         quality = rng.normal(2 + place, 1, size)
         judged = quality + rng.normal(0, 0.5, size)
         parts.append(answers(quality[:rated], judged, name))
-    found = corrected_mean(parts)
+    found = correct_mean(parts)
     shares = [0.25, 0.75]
     cov, spread, alone = 0.0, 0.0, 0.0
     value, variance = 0.0, 0.0
@@ -209,8 +209,8 @@ def test_the_order_of_answers_and_unknown_names_change_nothing():
         [one.queries[row] for row in order], one.judged[order], one.rated[order]
     )
     for first, second in (([one], [other]), ([one, answers([], [])], [other])):
-        found = corrected_mean(first, SCALE)
-        again = corrected_mean(second, SCALE)
+        found = correct_mean(first, SCALE)
+        again = correct_mean(second, SCALE)
         assert found.corrected.ci95 == pytest.approx(again.corrected.ci95, rel=1e-12)
 
 
@@ -225,7 +225,7 @@ def test_the_order_of_answers_and_unknown_names_change_nothing():
 )
 def test_too_few_ratings_correct_nothing(rated, reason):
     _, judged = sample(0.9, 0.5)
-    found = corrected_mean([answers(rated, judged)], SCALE)
+    found = correct_mean([answers(rated, judged)], SCALE)
     assert (found.corrected.value, found.corrected.reason) == (None, reason)
     assert found.ratings.value == (np.mean(rated) if rated else None)
     assert (found.ratings.ci95, found.effective) == (None, None)
@@ -234,7 +234,7 @@ def test_too_few_ratings_correct_nothing(rated, reason):
 
 
 def test_no_answer_at_all():
-    found = corrected_mean([])
+    found = correct_mean([])
     assert (found.judge.value, found.corrected.value, found.answers) == (None, None, 0)
 
 
@@ -245,7 +245,7 @@ def drawn(seed: int, design: Design, judge: str = "excellent") -> Corrected:
     judged = JUDGES[judge](rng, quality)
     rated = np.where(draw_rated(rng, design), levels(quality), np.nan)
     first, second = sides(judged, rated)
-    return corrected_difference([first], [second], SCALE)
+    return correct_difference([first], [second], SCALE)
 
 
 def test_ratings_needed_are_the_fewest_of_that_power():
