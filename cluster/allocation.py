@@ -84,7 +84,7 @@ class Allocator:
         pool = self.pool
         pool.refresh_nodes()
         usable = [q for q in queues if q.unusable is None]
-        waiting = [q for q in usable if q.pending]
+        waiting = sorted((q for q in usable if q.pending), key=lambda q: q.rank)
         starved = {q for q in waiting if not pool.of(q)}
         is_new = any(q.waiting_since is None for q in starved)
         may_serve = pool.released and any(map(_is_due, starved))
@@ -103,7 +103,7 @@ class Allocator:
         quiet = len(self._idle) == len(pool.replicas)
         due = {q for q in starved if quiet or _is_due(q)}
         events: list[StageEvent] = []
-        for queue in sorted(waiting, key=lambda q: q.rank):
+        for queue in waiting:
             if queue in due:
                 events += self._serve(queue)
             elif self._idle and _may_take_idle(queue, len(pool.of(queue))):
@@ -111,8 +111,10 @@ class Allocator:
         # Room goes to stages without workers before others get more.
         if not any(self._fits_somewhere(q) for q in due):
             self._grow([q for q in usable if self._may_grow(q)])
-            for queue in starved - due:
-                self._start(queue)
+            # Not in a set's order, which differs between processes.
+            for queue in waiting:
+                if queue in starved and queue not in due:
+                    self._start(queue)
         return events
 
     def _stop_excess(self, queues: Iterable[StageQueue]) -> None:
