@@ -159,11 +159,22 @@ class RowReader(Generic[V]):
     """From other files than the rows, by model and query id."""
 
 
-def gather(reader: RowReader[V]) -> TaskRows:
+def gather(
+    values: Iterable[V],
+    make: Callable[[V], Query | ValidRow],
+    known: Callable[[V], RowGroup],
+    answers: Answers = MappingProxyType({}),
+) -> TaskRows:
     """Make queries of all values; one that breaks a rule becomes a failure, others run.
 
+    `make` raises RowError for such a value, of which `known` still gives what can be told.
     Of values with the same id only the first is used, and of answers those to the queries.
     """
+    return gather_rows(RowReader(values, make, known, answers))
+
+
+def gather_rows(reader: RowReader[V]) -> TaskRows:
+    """Do what `gather` does, as a reader says how."""
     queries = Spool[Query | Malformed]("queries")
     places = Spool[str]("places of rows")
     claims = _Claims(places)
@@ -406,7 +417,7 @@ def task_set(
     `about` is what else the manifest says. Without `fields`, they are those that occur, in
     their order.
     """
-    rows = gather(reader)
+    rows = gather_rows(reader)
     stated: dict[str, Any] = {
         "name": name,
         "source": data.place,
