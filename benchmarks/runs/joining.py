@@ -222,22 +222,26 @@ def _other_models(
 
     What the run does not have, or this command does not name, is compared with itself.
     """
-    former_systems = _by_name(former.systems)
-    requested_systems = _by_name(requested.systems)
-    for system in union.systems:
-        name = system.name
-        system_then = former_systems.get(name, system)
-        system_now = requested_systems.get(name, system)
+    of_systems = _then_and_now(union.systems, former.systems, requested.systems)
+    for system_then, system_now in of_systems:
+        name = system_now.name
         yield from _other_stages(name, system_then, system_now)
         yield from _other_doings(name, system_then.beside_stages, system_now.beside_stages)
-    former_scorers = _by_name(former.scorers)
-    requested_scorers = _by_name(requested.scorers)
-    for scorer in union.scorers:
-        name = scorer.name
-        scorer_then = former_scorers.get(name, scorer)
-        scorer_now = requested_scorers.get(name, scorer)
+    of_scorers = _then_and_now(union.scorers, former.scorers, requested.scorers)
+    for scorer_then, scorer_now in of_scorers:
+        name = scorer_now.name
         yield from _other_stages(name, scorer_then, scorer_now)
         yield from _other_reading(name, scorer_then, scorer_now)
+
+
+def _then_and_now(
+    union: Iterable[P], former: Iterable[P], requested: Iterable[P]
+) -> Iterator[tuple[P, P]]:
+    """Yield each part as the run has it, and as it is requested; else as it is in both."""
+    parts_then = _by_name(former)
+    parts_now = _by_name(requested)
+    for part in union:
+        yield parts_then.get(part.name, part), parts_now.get(part.name, part)
 
 
 def _by_name(parts: Iterable[P]) -> dict[str, P]:

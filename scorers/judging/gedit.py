@@ -298,7 +298,8 @@ def _pair(value: Any) -> tuple[float, ...] | None:
 
 _DELIMITER = "||V^=^V||"
 _TWO_SCORES = re.compile(r"\[\d+, ?\d+\]$")
-_KEY = re.compile(r"(\w+):")
+# Of whole words alone: beginning at each letter of a long one takes quadratic time.
+_KEY = re.compile(r"\b(\w++):")
 _MEMBER = re.compile(r'(".*?"):(.*?)(,|})')
 _NUMBER = re.compile(r"-?\d+(\.\d+)?$")
 _LITERAL = re.compile(r"(true|false|null)$", re.IGNORECASE)
